@@ -133,6 +133,7 @@ def _build_console(rookery: Rookery) -> ConsoleMount:
             find_address=access.guard.find_client_address,
             organization=rookery.tools.discovery.organization,
             has_docs=rookery.settings.has_api_docs,
+            list_operations=lambda: rookery.operations,
             read_memory_file=read_draft_file,
         )
     )

@@ -18,7 +18,13 @@ from tests.webhooks.receiver import Receiver, run_receiver
 
 LINES = '{"external_id": "ada", "channels": [{"type": "webhook", "url": "URL"}], "attributes": {"first_name": "Ada"}, "tags": ["beta"]}\n'
 LATER = f"{datetime.now(UTC) + timedelta(days=30):%Y-%m-%d}T10:00"
-FORM = [("name", "June news"), ("title", "Hello {{first_name}}"), ("body", "The herons are back."), ("all", "yes"), ("channels", "webhook")]
+FORM = [
+    ("name", "June news"),
+    ("title", "Hello {{first_name}}"),
+    ("body", "The herons are back."),
+    ("audience.all", "true"),
+    ("channels", "webhook"),
+]
 
 
 @pytest.fixture
@@ -54,7 +60,7 @@ async def test_a_campaign_is_written_previewed_and_sent(user: ConsoleUser) -> No
         await user.post(f"{path}/do/send")
         await eventually(lambda: _is_sent(user, path))
         assert "ada" in await user.read(f"{path}?state=sent")
-        assert "No deliveries" in await user.read(f"{path}?state=failed")
+        assert "No delivery matches" in await user.read(f"{path}?state=failed")
         assert len(receiver.received) == 1
         copy = (await user.post(f"{path}/duplicate")).headers["location"]
         assert "/edit" in copy
@@ -70,7 +76,7 @@ async def test_faults_before_the_sending_are_named(user: ConsoleUser) -> None:
     """A variable that subscribers lack and unknown subscribers are on the page before anything is sent."""
     async with run_receiver() as receiver:
         await _import(user, receiver)
-    path = await _create(user, [*FORM[:1], ("title", "Hi {{city}}"), ("body", "x"), ("subscribers", "ada nobody")])
+    path = await _create(user, [*FORM[:1], ("title", "Hi {{city}}"), ("body", "x"), ("audience.subscribers", "ada\nnobody")])
     text = await user.read(path)
     assert "city" in text
     assert "nobody" in text
@@ -88,7 +94,7 @@ async def test_an_import_names_lines_with_faults(user: ConsoleUser) -> None:
     assert "Line 2: channels.0" in text
     assert "ada" in await user.read("subscribers?q=ad")
     assert 'campaigns" aria-current="page"' in (await user.get("subscribers")).text
-    assert "No subscribers here" in await user.read("subscribers?q=zeno")
+    assert "No subscriber matches" in await user.read("subscribers?q=zeno")
     exported = await user.get("subscribers/export?format=csv")
     assert (exported.headers["content-disposition"], "ada" in exported.text) == ('attachment; filename="subscribers.csv"', True)
 
@@ -97,7 +103,7 @@ async def test_messages_cannot_run_anything(user: ConsoleUser) -> None:
     """A campaign's author cannot act as the person who previews it."""
     async with run_receiver() as receiver:
         await _import(user, receiver)
-    path = await _create(user, [*FORM[:2], ("body", "<script>alert(1)</script><img src=x onerror=alert(1)>"), ("all", "yes")])
+    path = await _create(user, [*FORM[:2], ("body", "<script>alert(1)</script><img src=x onerror=alert(1)>"), ("audience.all", "true")])
     message = (await user.get(f"{path}/message")).text
     assert "<script>" not in message
     assert "<img" not in message
@@ -138,7 +144,7 @@ async def test_a_campaign_is_sent_in_a_browser(person: BrowserUser, server: Serv
 
 async def test_each_action_needs_its_own_scope(instance: Instance, user: ConsoleUser) -> None:
     """Sending needs `notify:send`, and pausing, cancelling and unscheduling `notify:write`, as in the API."""
-    path = await _create(user, [*FORM[:3], ("subscribers", "ada")])
+    path = await _create(user, [*FORM[:3], ("audience.subscribers", "ada")])
     scheduled = await user.post(f"{path}/schedule", {"at": LATER, "time_zone": "Europe/Berlin"})
     assert scheduled.status_code == 303, get_text(scheduled.text)
     shown = (await user.get(path)).text

@@ -15,6 +15,8 @@ from itertools import cycle
 
 import pytest
 
+from rookery.console.operation_forms import SHOWN_FIELD, ResourceForm
+from rookery.console.operation_lists import OperationList
 from rookery.console.rendering import MAX_PAGE_BYTES
 from rookery.console.views import VIEWS
 from rookery.console.visit import View
@@ -34,7 +36,7 @@ VALUES = (
 BODIES = (b"", b"\x00\xff%", b"a=b")
 _PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
 _READS = {
-    "GET": re.compile(r'(?:query|query_list)\(\s*"(\w+)"'),
+    "GET": re.compile(r'query\(\s*"(\w+)"'),
     "POST": re.compile(r'(?:form\.(?:get|get_text|list|split|number|integer|json_object)\(\s*|fields\.get\(\s*|\(form, )"(\w+)"'),
 }
 _CONTROL = re.compile(r'<(?:input|select|textarea)[^>]* name="([\w/-]+)"')
@@ -52,9 +54,14 @@ async def instance(settings: Settings) -> AsyncIterator[Instance]:
 
 
 def find_names(view: View) -> list[str]:
-    """Return the names of the parameters or fields that the module of a view reads."""
-    source = inspect.getsource(sys.modules[view.handler.__module__])
-    return sorted({*_READS[view.method].findall(source), *(["page"] if view.method == "GET" else [])})
+    """Return the names of the parameters or fields that a view, or its module, reads."""
+    owner, module = getattr(view.handler, "__self__", None), sys.modules[view.handler.__module__]
+    if isinstance(owner, ResourceForm):
+        return sorted({SHOWN_FIELD, *owner.hints, *(name for group in owner.groups for name in group.names)})
+    lists = [owner, *vars(module).values()] if view.method == "GET" else []
+    filters = {each.parameter or each.name for found in lists if isinstance(found, OperationList) for each in found.filters}
+    source = inspect.getsource(module)
+    return sorted({*filters, *_READS[view.method].findall(source), *(["page"] if view.method == "GET" else [])})
 
 
 def fill(view: View, values: Iterable[tuple[str, str]], default: str) -> str:

@@ -11,14 +11,14 @@ from tests.console.browsing import BrowserUser, ConsoleUser, get_text
 
 pytestmark = pytest.mark.embedded_store  # test_links.py opens every page on each record store
 
-AGENT = {"kind": "agent", "name": "reviewer", "preset": "agent", "rate_limit": "60", "ip_list": "10.0.0.0/8 192.0.2.1"}
+AGENT = {"kind": "agent", "name": "reviewer", "preset": "agent", "rate_limit": "60", "ip_list": "10.0.0.0/8\n192.0.2.1"}
 
 
 async def _create(user: ConsoleUser, fields: dict[str, str]) -> tuple[str, str]:
     """Create a key; return its secret and the path of its page."""
-    response = await user.post("keys/new", fields)
+    response = await user.post(f"keys/{fields['kind']}/new", fields)
     secret = re.search(r"(?:sk_live_|ak_)[A-Za-z0-9]{32}", response.text)
-    path = re.search(r'href="\.\./(keys/(?:api|agent)/[^"?]+)"', response.text)
+    path = re.search(r'href="\.\./\.\./(keys/(?:api|agent)/[^"?]+)"', response.text)
     assert secret is not None, get_text(response.text)
     assert path is not None
     return secret.group(), path.group(1)
@@ -26,12 +26,12 @@ async def _create(user: ConsoleUser, fields: dict[str, str]) -> tuple[str, str]:
 
 async def test_a_key_is_created_and_shown_once(instance: Instance, user: ConsoleUser) -> None:
     """The secret is in the response that creates the key, and on no page after it."""
-    secret, path = await _create(user, {"kind": "api", "name": "billing", "scopes": "brain:read", "expires_in": "30"})
+    secret, path = await _create(user, {"kind": "api", "name": "billing", "scopes": "brain:read", "expires_at": "30"})
     assert (await instance.caller(secret).get("/v1/brain/tags")).status_code == 200
     page = (await user.get(path)).text
     assert secret not in page
     assert "billing" in await user.read("keys")
-    assert "Expires never" not in get_text(page)
+    assert "<dt>Expires</dt><dd>never" not in page
 
 
 async def test_an_agent_key_has_its_limits(user: ConsoleUser) -> None:
@@ -45,14 +45,14 @@ async def test_an_agent_key_has_its_limits(user: ConsoleUser) -> None:
 
 async def test_a_refused_form_keeps_its_values(user: ConsoleUser) -> None:
     """Faults are at their fields, and nothing that was typed is lost."""
-    response = await user.post("keys/new", AGENT | {"ip_list": "10.0.0.0/8 nonsense", "rate_limit": "many"})
+    response = await user.post("keys/agent/new", AGENT | {"ip_list": "10.0.0.0/8\nnonsense", "rate_limit": "many"})
     assert (response.status_code, "must be an integer; got" in response.text, "nonsense" in response.text) == (422, True, True)
 
 
 async def test_a_key_is_changed_rotated_suspended_and_revoked(instance: Instance, user: ConsoleUser) -> None:
     """Each change is that of the API, with its effect at once."""
-    secret, path = await _create(user, {"kind": "agent", "name": "bot", "scopes": "brain:read", "rate_limit": "600"})
-    await user.post(path, [("name", "robot"), ("scopes", "brain:read"), ("scopes", "mcp:read")])
+    secret, path = await _create(user, {"kind": "agent", "name": "bot", "permissions": "brain:read", "rate_limit": "600"})
+    await user.post(f"{path}/edit", [("name", "robot"), ("permissions", "brain:read"), ("permissions", "mcp:read")])
     assert "robot" in await user.read(path)
     rotated = await user.post(f"{path}/rotate", {"grace_period_hours": "0"})
     new_secret = re.search(r"ak_[A-Za-z0-9]{32}", rotated.text)
@@ -79,7 +79,7 @@ async def test_controls_are_shown_to_those_who_may_use_them(instance: Instance) 
         listed = (await user.get("keys")).text
         page = (await user.get(f"keys/api/{key.key_id}")).text
         assert [word for word in ("New key", "Rotate", "Suspend", "Revoke", "Save") if re.search(rf"{word}\s*<", listed + page)] == []
-        assert (await user.post("keys/new", AGENT)).status_code == 403
+        assert (await user.post("keys/agent/new", AGENT)).status_code == 403
 
 
 async def test_keys_of_other_workspaces_do_not_exist(instance: Instance, user: ConsoleUser) -> None:
@@ -99,7 +99,7 @@ async def test_names_are_texts(user: ConsoleUser) -> None:
 
 async def test_a_key_is_created_and_revoked_in_a_browser(person: BrowserUser) -> None:
     """Create and revoke a key."""
-    await person.go("keys/new?kind=api")
+    await person.go("keys/api/new")
     await person.type("#name", "nightly import")
     await person.click("input[value='brain:read']")
     assert await person.find_faults() == []
@@ -130,15 +130,15 @@ async def test_keys_are_found_by_their_name(user: ConsoleUser, instance: Instanc
     assert ("billing_2" in text, "import" in text) == (True, False)
 
 
-async def test_a_form_without_a_kind_is_shown_again(user: ConsoleUser) -> None:
+async def test_a_form_without_a_name_is_shown_again(user: ConsoleUser) -> None:
     """A request that no page sends gets a page that says what was wrong."""
-    response = await user.post("keys/new", {"scopes": "brain:read"})
+    response = await user.post("keys/api/new", {"scopes": "brain:read"})
     assert (response.status_code, "New API key" in response.text) == (422, True)
 
 
 async def test_a_suspended_key_can_be_resumed_and_revoked(user: ConsoleUser) -> None:
     """A suspended key is labelled Revoked by the API. Its page still has the buttons for it; that of a revoked key has none."""
-    _, path = await _create(user, {"kind": "agent", "name": "bot", "scopes": "brain:read", "rate_limit": "600"})
+    _, path = await _create(user, {"kind": "agent", "name": "bot", "permissions": "brain:read", "rate_limit": "600"})
     await user.post(f"{path}/state", {"action": "suspend"})
     page = (await user.get(path)).text
     assert [word for word in ("Resume", "Revoke", "Save") if re.search(rf">{word}<", page)] == ["Resume", "Revoke", "Save"]
@@ -149,19 +149,19 @@ async def test_a_suspended_key_can_be_resumed_and_revoked(user: ConsoleUser) -> 
 
 
 async def test_a_refused_change_keeps_its_values(user: ConsoleUser) -> None:
-    """Faults of a change are at their fields, on the page of the key."""
+    """Faults of a change are at their fields."""
     _, path = await _create(user, {"kind": "api", "name": "billing", "scopes": "brain:read"})
-    response = await user.post(path, [("name", "x" * 300), ("scopes", "mcp:read"), ("expires_in", "keep")])
+    response = await user.post(f"{path}/edit", [("name", "x" * 300), ("scopes", "mcp:read")])
     assert (response.status_code, "x" * 300 in response.text, 'class="error"' in response.text) == (422, True, True)
     assert re.search(r'value="mcp:read" checked', response.text)
-    without = await user.post(path, [("name", "billing"), ("expires_in", "keep")])
+    without = await user.post(f"{path}/edit", [("name", "billing"), ("shown", '{"scopes": "1"}')])
     assert (without.status_code, 'class="error"' in without.text) == (422, True)
-    await user.post(path, [("name", "billing"), ("scopes", "mcp:read"), ("expires_in", "30")])
-    assert "Expires never" not in await user.read(path)
+    await user.post(f"{path}/edit", [("name", "billing"), ("scopes", "mcp:read"), ("expires_at", "30")])
+    assert "<dt>Expires</dt><dd>never" not in (await user.get(path)).text
 
 
 async def test_only_scopes_that_can_be_granted_are_offered(user: ConsoleUser) -> None:
     """Only the command line grants platform scopes, so that the form does not offer what would fail."""
-    page = (await user.get("keys/new")).text
+    page = (await user.get("keys/api/new")).text
     assert 'value="brain:read"' in page
     assert 'value="platform:' not in page

@@ -48,7 +48,7 @@ async def test_pages_say_that_the_database_does_not_answer(postgres_database: st
             for page in pages:
                 text = get_text(page.text)
                 assert ("database engine is unavailable" in text, "rookery doctor" in text, "Try again" in text) == (True, True, True), text
-            sent = await user.post("keys/new", {"kind": "api", "name": "n"})
+            sent = await user.post("keys/api/new", {"name": "n"})
             assert (sent.status_code, "database engine is unavailable" in sent.text) == (503, True)
             proxy.heal()
             await eventually(lambda: _works(user))

@@ -67,7 +67,7 @@ async def test_deliveries_show_their_attempts(settings: Settings) -> None:
         again = await user.post(f"{delivery}/resend")
         assert again.headers["location"].partition("?")[0].removeprefix("../../../../") != delivery
         assert "resend" in await user.read(path)
-        assert "No deliveries" in await user.read(f"{path}?state=held")
+        assert "No delivery matches" in await user.read(f"{path}?state=held")
 
 
 async def _is_shown(user: ConsoleUser, path: str, text: str) -> bool:

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rookery.access.scopes import grants
 from rookery.console.cookies import ConsoleSession, SessionCookies
 from rookery.console.in_process import InProcessTransport
+from rookery.console.operation_schemas import OperationSchemas
 from rookery.console.ports import ConsolePorts
 from rookery.console.rendering import ConsoleTemplates, PageTooLarge
 from rookery.console.sign_in import SIGN_IN_SCOPE, SignIn, read_scopes, sign_in_location
@@ -59,6 +60,7 @@ class Console:
         self._server = server
         self._templates = ConsoleTemplates(ports.clock)
         self._cookies = SessionCookies(ports.db, ports.sealer, ports.clock, ports.sign_outs)
+        self._operations = OperationSchemas(ports.list_operations())
         self._sign_in = SignIn(ports, self._cookies, self._templates, self._open_client)
         self._views = [(compile_path(view.path)[0], view) for view in VIEWS]
 
@@ -130,6 +132,7 @@ class Console:
             has_docs=self._ports.has_docs,
             session=session,
             client=client,
+            operations=self._operations,
             own_key=own_key,
             scopes=read_scopes(own_key),
             base=base,

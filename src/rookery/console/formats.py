@@ -21,6 +21,12 @@ _KIB = 1024
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MARK_TAG = re.compile("(</?mark>)")
 _MARK_TAGS = {"<mark>": Markup("<mark>"), "</mark>": Markup("</mark>")}
+_STATE_COLORS = {
+    **dict.fromkeys(("delivered", "sent", "succeeded", "active", "ok"), "good"),
+    **dict.fromkeys(("failed", "missed", "invalid"), "bad"),
+    **dict.fromkeys(("held", "paused", "unknown", "warning"), "warn"),
+    **dict.fromkeys(("pending", "sending", "queued", "running", "scheduled"), "busy"),
+}
 _SECONDS_FROM_MS = 1_000
 """Durations from this many milliseconds are shown in seconds."""
 
@@ -38,6 +44,7 @@ def build_filters(clock: Clock) -> dict[str, Callable[..., object]]:
         "money": format_amount,
         "counted": format_counted,
         "code_marks": show_code_marks,
+        "state": show_state,
         "short_id": shorten_id,
         "size": format_size,
         "duration": format_duration,
@@ -89,6 +96,11 @@ def show_code_marks(text: str) -> Markup:
     """Return *text* with `code` elements instead of backticks."""
     parts = text.split("`")
     return Markup("").join(Markup("<code>{}</code>").format(part) if index % 2 else escape(part) for index, part in enumerate(parts))
+
+
+def show_state(name: str) -> Markup:
+    """Return the name of a state in the colour of what it means."""
+    return Markup('<span class="state {}">{}</span>').format(_STATE_COLORS.get(name, "off"), name.replace("_", " "))
 
 
 def shorten_id(value: str) -> Markup:

@@ -11,6 +11,7 @@ from rookery.access.rate_limits import RateLimiter
 from rookery.console.store import SignOuts
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
+from rookery.kernel.http.operations import Operation
 from rookery.kernel.sealing import Sealer
 
 
@@ -39,6 +40,7 @@ class ConsolePorts:
         sign_outs: Stores which sign-ins have ended.
         find_address: Returns the address of the client of an ASGI scope.
         has_docs: The API documentation is served.
+        list_operations: Returns the operations that the pages call.
         read_memory_file: Returns the memories of a file of another program, by its name and its text. It blocks.
     """
 
@@ -51,4 +53,5 @@ class ConsolePorts:
     find_address: Callable[[Mapping[str, object]], str]
     organization: str
     has_docs: bool
+    list_operations: Callable[[], Sequence[Operation]]
     read_memory_file: Callable[[str, str], MemoryFile]

@@ -18,6 +18,7 @@ from rookery.access.models import TEST, Actor
 from rookery.access.scopes import grants
 from rookery.console.arguments import parse_integer, parse_json_object, parse_number
 from rookery.console.cookies import ConsoleSession
+from rookery.console.operation_schemas import OperationSchemas
 from rookery.console.ports import ConsolePorts
 from rookery.console.rendering import ConsoleTemplates
 from rookery.kernel.errors import ValidationFailed
@@ -152,6 +153,14 @@ class SubmittedForm:
         """Return all values of a field that are not empty."""
         return [value.strip() for key, value in self._pairs if key == name and value.strip()]
 
+    def has(self, name: str) -> bool:
+        """Return whether the form has a field."""
+        return any(key == name for key, _ in self._pairs)
+
+    def texts(self, name: str) -> list[str]:
+        """Return all values of a field as they were sent. Their lines end with a line feed alone."""
+        return [value.replace("\r\n", "\n") for key, value in self._pairs if key == name]
+
     def split(self, name: str) -> list[str]:
         """Return the parts of a field that are separated by commas, white space or lines."""
         return self.get(name).replace(",", " ").split()
@@ -182,6 +191,7 @@ class Visit:
         client: A client of this server with the key of the session.
         own_key: The key.
         scopes: The scopes of the key.
+        operations: The schemas of the operations that *client* calls.
         base: The relative URL of `/console/` from this page, such as `../`. All links of a page begin with it, so that the console works
             under any prefix that a proxy adds.
         section: The path of the section, for the navigation.
@@ -194,6 +204,7 @@ class Visit:
     has_docs: bool
     session: ConsoleSession
     client: AsyncRookery
+    operations: OperationSchemas
     own_key: models.Who
     scopes: frozenset[str]
     base: str
@@ -221,10 +232,6 @@ class Visit:
     def query(self, name: str, default: str = "") -> str:
         """Return a parameter of the URL without surrounding space."""
         return self.request.query_params.get(name, default).strip() or default
-
-    def query_list(self, name: str) -> list[str]:
-        """Return all values of a parameter that are not empty."""
-        return [value.strip() for value in self.request.query_params.getlist(name) if value.strip()]
 
     def path(self, name: str) -> str:
         """Return a parameter of the path."""

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
 from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
 
-from rookery.console.arguments import choose, or_unset
-from rookery.console.visit import PER_PAGE, Notice, PageLinks, SubmittedForm, View, Visit, get_field_errors
-from rookery_client import ApiError, AsyncRookery
-from rookery_client.calls import UNSET, Unset
+from rookery.console.operation_forms import ControlGroup, ControlHint, ResourceForm
+from rookery.console.operation_lists import Column, Filter, OperationList
+from rookery.console.visit import Notice, View, Visit
+from rookery_client import AsyncRookery
+from rookery_client.calls import UNSET
 from rookery_client.generated import models
-from rookery_client.generated.inputs import AudienceBody
 
 READ, WRITE, SEND = "notify:read", "notify:write", "notify:send"
-Channel = Literal["webhook", "email", "ntfy", "webpush", "apprise"]
-STATUSES = ("draft", "scheduled", "sending", "paused", "sent", "cancelled", "failed", "missed")
-STATES = ("pending", "sending", "sent", "failed", "unknown", "skipped")
-CHANNELS: tuple[Channel, ...] = get_args(Channel)
 UNSENT = frozenset({"draft", "scheduled", "missed"})
 """The statuses of a campaign that can be sent or scheduled. Its page shows the message instead of deliveries."""
 
@@ -83,63 +78,101 @@ ACTIONS: Mapping[str, ActionButton] = {
 }
 
 
-async def list_campaigns(visit: Visit) -> Response:
-    """List the campaigns, newest first."""
-    status, words = visit.query("status"), visit.query("q")
-    page = await visit.client.notifications.list_campaigns(
-        page=visit.page_number, per_page=PER_PAGE, status=choose(status, STATUSES), q=words or UNSET
-    )
-    content: dict[str, str] = {"chosen_status": status, "words": words}
-    return visit.render("campaigns/campaigns.html", page=page, links=PageLinks.of(visit, page), statuses=STATUSES, values=content)
-
-
-async def show_new_campaign(visit: Visit) -> Response:
-    """Show the form for a new campaign."""
-    return _show_form(visit, {}, {})
-
-
-async def create_campaign(visit: Visit) -> Response:
-    """Create a draft."""
-    form = await visit.form()
-    try:
-        campaign = await visit.client.notifications.create_campaign(
-            name=form.get("name"),
-            title=form.get("title"),
-            body=form.get_text("body"),
-            url=form.get("url") or None,
-            audience=_read_audience(form),
-            channels=_read_channels(form),
-            rate_per_second=or_unset(form.number("rate_per_second")),
-        )
-    except ApiError as error:
-        return _show_form(visit, form.as_dict(), get_field_errors(error), status=error.status)
-    return visit.redirect(f"campaigns/{campaign.id}", "created")
+CAMPAIGN_LIST = OperationList(
+    path="campaigns",
+    client="notifications",
+    operation="list_campaigns",
+    scope=READ,
+    title="Campaigns",
+    lead="Messages to many subscribers. What is known to be sent is never sent again.",
+    noun="campaign",
+    icon="campaigns",
+    columns=(
+        Column(name="name", title="Campaign", macro="campaign_test", note=lambda campaign: campaign.title),
+        Column(name="status"),
+        Column(name="statistics.sent"),
+        Column(name="statistics.failed"),
+        Column(name="statistics.unknown"),
+        Column(name="statistics.total"),
+        Column(name="updated_at", title="Changed"),
+    ),
+    filters=(Filter(name="q", label="Search campaigns", placeholder="Search names and titles"), Filter(name="status")),
+    link=lambda campaign: f"campaigns/{campaign.id}",
+    empty=("No campaigns here", "A campaign is one message to subscribers, by webhook, e-mail, ntfy or in their browser."),
+    empty_label="Write a campaign",
+    new=("campaigns/new", WRITE, "New campaign"),
+    tabs="campaigns/tabs.html",
+)
+NOTIFICATION_LIST = OperationList(
+    path="campaigns",
+    client="notifications",
+    operation="list_notifications",
+    title="Deliveries",
+    noun="delivery",
+    plural="deliveries",
+    icon="campaigns",
+    columns=(
+        Column(name="external_id", title="Subscriber", show=lambda delivery: delivery.external_id or delivery.subscriber_id),
+        Column(name="channel"),
+        Column(name="state"),
+        Column(name="reason"),
+        Column(name="attempt_count", title="Attempts"),
+        Column(name="next_at", title="Next attempt"),
+    ),
+    filters=(Filter(name="status", parameter="state", label="State"), Filter(name="channel")),
+    link=lambda delivery: f"campaigns/{delivery.campaign_id}/deliveries/{delivery.id}",
+    empty=("No deliveries", "The audience was empty."),
+)
+CAMPAIGN_FORM = ResourceForm(
+    path="campaigns",
+    parameter="campaign_id",
+    client="notifications",
+    scope=WRITE,
+    create="create_campaign",
+    get="get_campaign",
+    change="update_campaign",
+    noun="campaign",
+    back="Campaigns",
+    lead="Title and body may use attributes of the subscriber as variables.",
+    create_label="Create draft",
+    groups=(
+        ControlGroup("", ("name",)),
+        ControlGroup("Message", ("title", "body", "url")),
+        ControlGroup("Recipients", ("audience", "channels")),
+    ),
+    hints={
+        "name": ControlHint(help="Only you see it."),
+        "title": ControlHint(help=""),
+        "body": ControlHint(help="", rows=6),
+        "url": ControlHint(label="Link", kind="url", help="The page that a click on the message opens."),
+        "audience": ControlHint(help=""),
+        "audience.all": ControlHint(label="All subscribers"),
+        "audience.tags": ControlHint(help="Subscribers with one of these tags, one a line."),
+        "audience.subscribers": ControlHint(help="Ids or external ids, one a line."),
+        "channels": ControlHint(help="Without a choice, every channel of a subscriber gets the message."),
+        "rate_per_second": ControlHint(label="Messages per second", help="Empty: no limit."),
+        "ttl_s": ControlHint(label="Seconds until deliveries are given up", help="They count from the start of the campaign."),
+        "variables": ControlHint(
+            help="One a line, such as `sale: 20 %`. An attribute of the subscriber with the same name takes precedence."
+        ),
+        "schedule": ControlHint(help="The campaign stays a draft until you schedule it."),
+        "schedule.at": ControlHint(label="Time", help="Such as `2026-12-24T09:00`, in this time zone."),
+        "schedule.time_zone": ControlHint(help="Such as `Europe/Berlin`. Empty: UTC."),
+    },
+)
 
 
 async def show_campaign(visit: Visit) -> Response:
     """Show a campaign: its audience and message before it is sent, and its deliveries afterwards."""
     client, campaign_id = visit.client.notifications, visit.path("campaign_id")
     campaign = await client.get_campaign(campaign_id)
-    preview = await client.preview_campaign(campaign_id) if campaign.status in UNSENT else None
-    state, channel = visit.query("state"), visit.query("channel")
-    page = await client.list_notifications(
-        campaign_id,
-        page=visit.page_number,
-        per_page=PER_PAGE,
-        status=choose(state, STATES),
-        channel=choose(channel, CHANNELS),
-    )
-    filters = {"state": state, "channel": channel}
+    is_unsent = campaign.status in UNSENT
     return visit.render(
         "campaigns/campaign.html",
         campaign=campaign,
-        preview=preview,
-        page=page,
-        links=PageLinks.of(visit, page),
-        states=STATES,
-        channels=CHANNELS,
-        filters=filters,
-        is_unsent=campaign.status in UNSENT,
+        preview=await client.preview_campaign(campaign_id) if is_unsent else None,
+        deliveries=None if is_unsent else await NOTIFICATION_LIST.load(visit, campaign_id, path=f"campaigns/{campaign_id}"),
+        is_unsent=is_unsent,
         is_editable=campaign.status in EDITABLE,
         is_deletable=campaign.status in DELETABLE,
         actions=[
@@ -160,43 +193,6 @@ async def show_message(visit: Visit) -> Response:
     response = visit.render("campaigns/message.html", message=preview.message)
     response.headers["Content-Security-Policy"] = _PREVIEW_POLICY
     return response
-
-
-async def show_edit_form(visit: Visit) -> Response:
-    """Show the form for a campaign that has not been sent."""
-    campaign = await visit.client.notifications.get_campaign(visit.path("campaign_id"))
-    values = {
-        "id": campaign.id,
-        "name": campaign.name,
-        "title": campaign.title,
-        "body": campaign.body,
-        "url": campaign.url or "",
-        "all": "yes" if campaign.audience.all else "",
-        "tags": " ".join(campaign.audience.tags),
-        "subscribers": " ".join(campaign.audience.subscribers),
-        "channels": ",".join(campaign.channels or []),
-        "rate_per_second": "" if campaign.rate_per_second is None else f"{campaign.rate_per_second:g}",
-    }
-    return _show_form(visit, values, {})
-
-
-async def save_campaign(visit: Visit) -> Response:
-    """Change a campaign that has not been sent."""
-    form, campaign_id = await visit.form(), visit.path("campaign_id")
-    try:
-        await visit.client.notifications.update_campaign(
-            campaign_id,
-            name=form.get("name"),
-            title=form.get("title"),
-            body=form.get_text("body"),
-            url=form.get("url") or None,
-            audience=_read_audience(form),
-            channels=_read_channels(form) or None,
-            rate_per_second=form.number("rate_per_second"),
-        )
-    except ApiError as error:
-        return _show_form(visit, form.as_dict() | {"id": campaign_id}, get_field_errors(error), status=error.status)
-    return visit.redirect(f"campaigns/{campaign_id}", "saved")
 
 
 def _make_action_view(name: str, action: ActionButton) -> View:
@@ -248,33 +244,11 @@ def _describe_schedule(schedule: models.Schedule | None) -> tuple[str, str]:
     return f"{schedule.at_utc.astimezone(ZoneInfo(schedule.time_zone)):%Y-%m-%dT%H:%M}", schedule.time_zone
 
 
-def _show_form(visit: Visit, values: Mapping[str, str], errors: Mapping[str, list[str]], *, status: int = 200) -> Response:
-    names = ("id", "name", "title", "body", "url", "all", "tags", "subscribers", "channels", "rate_per_second")
-    return visit.render(
-        "campaigns/form.html", status=status, values=dict.fromkeys(names, "") | dict(values), errors=errors, channels=CHANNELS
-    )
-
-
-def _read_audience(form: SubmittedForm) -> AudienceBody:
-    if form.get("all"):
-        return {"all": True}
-    return {"tags": form.split("tags"), "subscribers": form.split("subscribers")}
-
-
-def _read_channels(form: SubmittedForm) -> list[Channel] | Unset:
-    """Return the chosen channels; unset: all channels of a subscriber."""
-    channels: list[Channel] = [channel for channel in CHANNELS if channel in form.list("channels")]
-    return channels or UNSET
-
-
 VIEWS = (
-    View("GET", "/campaigns", list_campaigns, READ),
-    View("GET", "/campaigns/new", show_new_campaign, WRITE),
-    View("POST", "/campaigns/new", create_campaign, WRITE),
+    CAMPAIGN_LIST.view(),
+    *CAMPAIGN_FORM.views(),
     View("GET", "/campaigns/{campaign_id}", show_campaign, READ),
     View("GET", "/campaigns/{campaign_id}/message", show_message, READ),
-    View("GET", "/campaigns/{campaign_id}/edit", show_edit_form, WRITE),
-    View("POST", "/campaigns/{campaign_id}/edit", save_campaign, WRITE),
     *(_make_action_view(name, action) for name, action in ACTIONS.items()),
     View("POST", "/campaigns/{campaign_id}/schedule", schedule_campaign, SEND),
     View("POST", "/campaigns/{campaign_id}/test", send_test, SEND),

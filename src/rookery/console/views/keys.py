@@ -2,80 +2,195 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Literal
+import re
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from starlette.responses import Response
 
-from rookery.access.scopes import PLATFORM, PRESETS, SCOPES, can_delegate
-from rookery.console.arguments import or_unset, refuse_field
-from rookery.console.visit import PER_PAGE, ListedPage, PageLinks, SubmittedForm, View, Visit, get_field_errors
-from rookery_client import ApiError
-from rookery_client.calls import UNSET
+from rookery.access.scopes import PLATFORM, SCOPES, can_delegate
+from rookery.console.arguments import or_unset
+from rookery.console.formats import format_counted
+from rookery.console.operation_forms import ControlGroup, ControlHint, Options, ResourceForm
+from rookery.console.operation_lists import Column, Filter, OperationList
+from rookery.console.visit import ListedPage, PageLinks, View, Visit
 from rookery_client.generated import models
 
 READ, WRITE, DELETE = "keys:read", "keys:write", "keys:delete"
-_STATUSES: Mapping[str, Literal["Active", "Revoked", "Expired"]] = {"active": "Active", "revoked": "Revoked", "expired": "Expired"}
-_FIELDS = {"permissions": "scopes", "ips": "ip_list"}
-"""The fields of the API whose fields of the form have other names."""
-
 _DEFAULT_GRACE_HOURS = 24
 _SHOWN_CALLS = 15
+_MAX_OPTIONS = 50
+_AREAS = {
+    "brain": "Memories",
+    **dict.fromkeys(("mcp", "tools", "servers"), "Tools"),
+    **dict.fromkeys(("plans", "phases", "sessions", "templates"), "Plans and sessions"),
+    "notify": "Campaigns",
+    **dict.fromkeys(("content", "score"), "Content"),
+}
+"""The areas of scopes, by the first part of their names."""
+
+_OTHER_AREA = "Administration"
 
 Key = models.ApiKey | models.AgentKey
 
 
 async def list_keys(visit: Visit) -> Response:
     """List API keys or agent keys."""
-    status = _STATUSES.get(visit.query("status"), UNSET)
-    keys, is_agent = visit.client.keys, visit.query("kind") == "agent"
-    list_page = keys.list_agent_keys if is_agent else keys.list_api_keys
-    page = await list_page(page=visit.page_number, per_page=PER_PAGE, status=status, q=visit.query("q") or UNSET)
-    return visit.render(
-        "keys/keys.html",
-        page=page,
-        links=PageLinks.of(visit, page),
-        is_agent=is_agent,
-        chosen_status=visit.query("status"),
-        words=visit.query("q"),
+    kind = "agent" if visit.query("kind") == "agent" else "api"
+    listing = await KEY_LISTS[kind].load(visit, path="keys", hidden={"kind": kind})
+    return visit.render("keys/keys.html", status=listing.status, listing=listing, kind=kind)
+
+
+async def load_scopes(visit: Visit) -> Options:
+    """Return the scopes that the key of the session may pass on, by area. Only the command line grants those of the platform."""
+    groups = {area: list[tuple[str, str]]() for area in ("Whole workspace", *dict.fromkeys(_AREAS.values()), _OTHER_AREA)}
+    wide = {"*": "everything in the workspace", "*:read": "read everything"}
+    for scope, meaning in (wide | dict(SCOPES)).items():
+        resource = re.split("[.:]", scope)[0]
+        if resource != PLATFORM and can_delegate(visit.scopes, scope):
+            groups["Whole workspace" if scope in wide else _AREAS.get(resource, _OTHER_AREA)].append((scope, meaning))
+    return {area: options for area, options in groups.items() if options}
+
+
+async def load_servers(visit: Visit) -> Options:
+    """Return the tool servers that the key of the session may use."""
+    servers = (await visit.client.tools.list_servers()).servers if visit.can("mcp:read") else []
+    return {"": [(server.id, server.name) for server in servers]}
+
+
+async def load_tools(visit: Visit) -> Options:
+    """Return the pattern of all tools of each server."""
+    return {"": [(f"{server}/*", f"all tools of {name}") for server, name in (await load_servers(visit))[""]]}
+
+
+async def load_orgs(visit: Visit) -> Options:
+    """Return the orgs that memories have."""
+    return {"": [(org.org, format_counted(org.count, "memory", "memories")) for org in await _list_orgs(visit) if org.org]}
+
+
+async def load_projects(visit: Visit) -> Options:
+    """Return the projects that memories have."""
+    names = {project.name: org.org for org in await _list_orgs(visit) for project in org.projects}
+    return {"": [(name, f"in {org}" if org else "") for name, org in names.items()][:_MAX_OPTIONS]}
+
+
+async def _list_orgs(visit: Visit) -> list[models.Org]:
+    return (await visit.client.memory.list_scopes()).scopes[:_MAX_OPTIONS] if visit.can("brain:read") else []
+
+
+def _declare_list(kind: str, operation: str, rights: str, empty: tuple[str, str]) -> OperationList:
+    return OperationList(
+        path="keys",
+        client="keys",
+        operation=operation,
+        title="Keys",
+        lead="API keys are for programs of your team, agent keys for one agent each.",
+        noun="key",
+        icon="keys",
+        columns=(
+            Column(name="name", macro="key_environment"),
+            Column(name="hint", title="Key", macro="key_hint"),
+            Column(name=rights, title="Rights", show=lambda key: _count_rights(getattr(key, rights))),
+            Column(name="status", macro="key_state"),
+            Column(name="call_count", title="Calls"),
+            Column(name="last_used_at", title="Last used"),
+        ),
+        filters=(
+            Filter(name="q", label="Search names"),
+            Filter(name="status", options=(("active", "Active"), ("expired", "Expired"), ("revoked", "Revoked"))),
+        ),
+        link=lambda key: f"keys/{kind}/{key.id}",
+        empty=empty,
+        empty_label="Create a key",
+        new=(f"keys/{kind}/new", WRITE, "New key"),
     )
 
 
-async def show_new_key(visit: Visit) -> Response:
-    """Show the form for a new key."""
-    return _show_form(visit, {"kind": visit.query("kind", "api")}, {})
+def _count_rights(scopes: Sequence[str]) -> str:
+    return "everything" if "*" in scopes else format_counted(len(scopes), "scope")
 
 
-async def create_key(visit: Visit) -> Response:
-    """Create a key and show its secret once."""
-    form, keys = await visit.form(), visit.client.keys
-    scopes, preset = form.list("scopes"), form.get("preset")
-    try:
-        expires_at = _read_expiry(form)
-        if form.get("kind") == "agent":
-            agent = await keys.create_agent_key(
-                name=form.get("name"),
-                permissions=scopes if not preset else UNSET,
-                preset=preset or UNSET,  # pyright: ignore[reportArgumentType] - the API checks it
-                rate_limit=or_unset(form.integer("rate_limit")),
-                agent_id=form.get("agent_id") or UNSET,
-                expires_at=expires_at,
-                ip_restriction=True if form.split("ip_list") else UNSET,
-                ip_list=form.split("ip_list") or UNSET,
-            )
-            return _show_secret(visit, agent, agent.key, "agent")
-        api = await keys.create_api_key(
-            name=form.get("name"),
-            scopes=scopes if not preset else UNSET,
-            preset=preset or UNSET,  # pyright: ignore[reportArgumentType] - the API checks it
-            rate_limit_tier=form.get("rate_limit_tier", "free"),  # pyright: ignore[reportArgumentType] - the API checks it
-            environment=form.get("environment", "live"),  # pyright: ignore[reportArgumentType] - the API checks it
-            expires_at=expires_at,
-        )
-    except ApiError as error:
-        return _show_form(visit, form.as_dict() | {"scopes": ",".join(scopes)}, _get_errors(error), status=error.status)
-    return _show_secret(visit, api, api.plaintext_key, "api")
+def _declare_form(kind: str, rights: str, agent_help: str, *beside_name: str) -> ResourceForm:
+    name = f"{kind}_key"
+    return ResourceForm(
+        path=f"keys/{kind}",
+        list_path=f"keys?kind={kind}",
+        parameter="key_id",
+        client="keys",
+        scope=WRITE,
+        create=f"create_{name}",
+        get=f"get_{name}",
+        change=f"update_{name}",
+        noun="agent key" if kind == "agent" else "API key",
+        back="Keys",
+        lead="You can pass on only what your own key has.",
+        create_label="Create key",
+        groups=(
+            ControlGroup("", ("name",)),
+            ControlGroup("", beside_name, is_row=True),
+            ControlGroup("", ("expires_at", "preset", rights)),
+            ControlGroup(
+                "Restrictions", ("servers", "tools", "tool_limits", "orgs", "projects", "ip_list", "ip_restriction"), is_folded=True
+            ),
+        ),
+        hints=_HINTS
+        | {
+            rights: ControlHint(label="Scopes", kind="checks", load_options=load_scopes, help=""),
+            "agent_id": ControlHint(label="Agent", help=agent_help),
+        },
+        error_names={"ips": "ip_list"},
+        show_created=lambda visit, key: _show_secret(visit, key, key.key if kind == "agent" else key.plaintext_key, kind),
+    )
+
+
+_HINTS = {
+    "name": ControlHint(help="Who or what uses it, such as “billing service”."),
+    "environment": ControlHint(texts={"": "as your key", "test": "test: nothing is sent, data apart"}, help=""),
+    "rate_limit_tier": ControlHint(
+        label="Rate limit",
+        texts={
+            "free": "free: 1,000 an hour",
+            "pro": "pro: 10,000 an hour",
+            "business": "business: 50,000 an hour",
+            "enterprise": "enterprise: unlimited",
+        },
+    ),
+    "rate_limit": ControlHint(label="Requests per minute", help=""),
+    "expires_at": ControlHint(label="Expires", kind="expiry", help=""),
+    "preset": ControlHint(texts={"": "none"}, help="Its rights are added to the scopes below."),
+    "servers": ControlHint(label="Tool servers", load_options=load_servers, help="Other ids of servers, one a line."),
+    "tools": ControlHint(load_options=load_tools, help="Other tools, one a line, such as `web/search` or `*/read_*`."),
+    "orgs": ControlHint(label="Orgs of memories", load_options=load_orgs, help="Other orgs, one a line."),
+    "projects": ControlHint(label="Projects of memories", load_options=load_projects, help="Other projects, one a line."),
+    "tool_limits": ControlHint(
+        label="Limits of tools",
+        kind="rows",
+        placeholder="web/*",
+        load_options=load_tools,
+        help="Calls per minute of a tool or a pattern. Save to get more rows.",
+    ),
+    "ip_list": ControlHint(label="Addresses", help="Addresses or networks, one a line, such as `10.0.0.0/8`."),
+    "ip_restriction": ControlHint(
+        label="Refuse other addresses",
+        texts={"": "if there is an address in the list", "true": "always", "false": "never"},
+        help="With an empty list, every request is refused.",
+    ),
+}
+KEY_LISTS = {
+    "api": _declare_list("api", "list_api_keys", "scopes", ("No keys here", "An API key is for a program of your team.")),
+    "agent": _declare_list(
+        "agent",
+        "list_agent_keys",
+        "permissions",
+        ("No keys here", "An agent key gives one agent its own permissions, rate limit and addresses."),
+    ),
+}
+KEY_FORMS = {
+    "api": _declare_form(
+        "api", "scopes", "The agent in whose name it acts. Empty: any agent.", "environment", "rate_limit_tier", "agent_id"
+    ),
+    "agent": _declare_form("agent", "permissions", "Empty: made from the name. It never changes.", "agent_id", "rate_limit"),
+}
 
 
 async def show_api_key(visit: Visit) -> Response:
@@ -86,22 +201,6 @@ async def show_api_key(visit: Visit) -> Response:
 async def show_agent_key(visit: Visit) -> Response:
     """Show an agent key with its rights and latest calls."""
     return await _show_key(visit, "agent")
-
-
-async def save_key(visit: Visit) -> Response:
-    """Change the name, the rights and the expiry of a key."""
-    form, kind, key_id = await visit.form(), visit.path("kind"), visit.path("key_id")
-    keys, name, scopes = visit.client.keys, form.get("name"), form.list("scopes")
-    try:
-        expires_at = UNSET if form.get("expires_in", "keep") == "keep" else _read_expiry(form)
-        if kind == "agent":
-            await keys.update_agent_key(key_id, name=name, permissions=scopes, expires_at=expires_at)
-        else:
-            await keys.update_api_key(key_id, name=name, scopes=scopes, expires_at=expires_at)
-    except ApiError as error:
-        values = form.as_dict() | {"scopes": ",".join(scopes)}
-        return await _show_key(visit, kind, values, _get_errors(error), status=error.status)
-    return visit.redirect(f"keys/{kind}/{key_id}", "saved")
 
 
 async def rotate_key(visit: Visit) -> Response:
@@ -136,29 +235,7 @@ async def delete_key(visit: Visit) -> Response:
     return visit.redirect("keys", "revoked")
 
 
-def _show_form(visit: Visit, values: Mapping[str, str], errors: Mapping[str, list[str]], *, status: int = 200) -> Response:
-    content: dict[str, object] = {
-        "values": {
-            "kind": "api",
-            "name": "",
-            "preset": "",
-            "environment": "live",
-            "rate_limit_tier": "free",
-            "agent_id": "",
-            "rate_limit": "600",
-        }
-        | {"expires_in": "", "ip_list": "", "scopes": ""}
-        | dict(values),
-        "errors": errors,
-        "scopes": _list_scopes(visit),
-        "presets": sorted(PRESETS),
-    }
-    return visit.render("keys/new.html", status=status, **content)
-
-
-async def _show_key(
-    visit: Visit, kind: str, values: Mapping[str, str] | None = None, errors: Mapping[str, list[str]] | None = None, *, status: int = 200
-) -> Response:
+async def _show_key(visit: Visit, kind: str) -> Response:
     keys, key_id, page = visit.client.keys, visit.path("key_id"), visit.page_number
     key: Key
     calls: ListedPage
@@ -170,61 +247,44 @@ async def _show_key(
         key = await keys.get_api_key(key_id)
         granted = key.scopes
         calls = await keys.list_api_key_calls(key_id, page=page, per_page=_SHOWN_CALLS)
-    options = _list_scopes(visit)
-    others = [(scope, "kept as it is") for scope in granted if scope not in dict(options)]
-    content: dict[str, object] = {
-        "key": key,
-        "granted": granted,
-        "calls": calls,
-        "links": PageLinks.of(visit, calls, _SHOWN_CALLS),
-        "kind": kind,
-        "scopes": [*options, *others],
-        "grace": _DEFAULT_GRACE_HOURS,
-        "values": {"name": key.name, "scopes": ",".join(granted), "expires_in": "keep"} | dict(values or {}),
-        "errors": errors or {},
-        "is_revoked": getattr(key, "revoked_at", None) is not None,
+    form, is_revoked = KEY_FORMS[kind], getattr(key, "revoked_at", None) is not None
+    return visit.render(
+        "keys/key.html",
+        status=200,
+        key=key,
+        granted=granted,
+        restrictions=describe_restrictions(key.model_dump()),
+        calls=calls,
+        links=PageLinks.of(visit, calls, _SHOWN_CALLS),
+        kind=kind,
+        grace=_DEFAULT_GRACE_HOURS,
+        is_revoked=is_revoked,
+        **({} if is_revoked or not visit.can(WRITE) else await form.build(visit, form.change, key)),
+    )
+
+
+def describe_restrictions(key: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return the names and values of what restricts a key. A list of a restriction may be empty, which allows nothing."""
+    limits = cast("Mapping[str, int]", key.get("tool_limits") or {})
+    addresses = ["a list that your key may not read"] if key.get("ip_list") is None else key["ip_list"]
+    restricted = {
+        **{name.capitalize(): key.get(name) for name in ("servers", "tools", "orgs", "projects")},
+        "Limits of tools": [f"{pattern}: {count:,} a minute" for pattern, count in limits.items()] or None,
+        "Addresses": addresses if key.get("ip_restriction") else None,
     }
-    return visit.render("keys/key.html", status=status, **content)
-
-
-def _get_errors(error: ApiError) -> dict[str, list[str]]:
-    return {_FIELDS.get(name, name): texts for name, texts in get_field_errors(error).items()}
+    return [(title, ", ".join(cast("list[str]", values)) or "none") for title, values in restricted.items() if values is not None]
 
 
 def _show_secret(visit: Visit, key: Key, secret: str, kind: str) -> Response:
     return visit.render("keys/secret.html", key=key, secret=secret, kind=kind)
 
 
-def _list_scopes(visit: Visit) -> list[tuple[str, str]]:
-    """Return the scopes that the key of the session may pass on, with their meaning."""
-    wide = [(scope, meaning) for scope, meaning in (("*", "everything in the workspace"), ("*:read", "read everything"))]
-    names = {name: meaning for name, meaning in SCOPES.items() if not name.startswith(f"{PLATFORM}:")}  # only the command line grants those
-    return [(scope, meaning) for scope, meaning in (*wide, *names.items()) if can_delegate(visit.scopes, scope)]
-
-
-def _read_expiry(form: SubmittedForm) -> datetime | None:
-    """
-    Return the time after the days of the form; None: never.
-
-    Raises:
-        ApiError: The field has something else.
-    """
-    days = form.integer("expires_in")
-    if days is None:
-        return None
-    try:
-        return datetime.now(UTC) + timedelta(days=days)
-    except OverflowError:
-        raise refuse_field("expires_in", f"must be a number of days before the year 10000; got {days}") from None
-
-
 VIEWS = (
     View("GET", "/keys", list_keys, READ),
-    View("GET", "/keys/new", show_new_key, WRITE),
-    View("POST", "/keys/new", create_key, WRITE),
+    *KEY_FORMS["api"].views(),
+    *KEY_FORMS["agent"].views(),
     View("GET", "/keys/api/{key_id}", show_api_key, READ),
     View("GET", "/keys/agent/{key_id}", show_agent_key, READ),
-    View("POST", "/keys/{kind}/{key_id}", save_key, WRITE),
     View("POST", "/keys/{kind}/{key_id}/rotate", rotate_key, WRITE),
     View("POST", "/keys/{kind}/{key_id}/state", change_key_state, WRITE),
     View("POST", "/keys/{kind}/{key_id}/delete", delete_key, DELETE),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 from starlette.responses import Response
 
 from rookery.access.rate_limits import UNLIMITED_SENTINEL
 from rookery.console.arguments import end_of_day
 from rookery.console.formats import format_duration, format_number
+from rookery.console.views.keys import describe_restrictions
 from rookery.console.visit import PER_PAGE, PageLinks, View, Visit, open_call_group
 from rookery_client.calls import UNSET
 from rookery_client.generated import models
@@ -52,12 +52,8 @@ def _describe_key(fields: Mapping[str, object], workspace: str, version: str | N
         "call_count": "Calls",
     }
     own = [(title, fields[name]) for name, title in names.items() if fields.get(name) is not None]
-    restricted = [
-        (name.capitalize(), ", ".join(cast("list[str]", fields[name])))
-        for name in ("servers", "tools", "orgs", "projects")
-        if fields.get(name)
-    ]
-    return [*own, ("Workspace", f"{workspace} ({fields.get('workspace_id')})"), *restricted, ("Version", version or "–")]
+    place = ("Workspace", f"{workspace} ({fields.get('workspace_id')})")
+    return [*own, place, *describe_restrictions(fields), ("Version", version or "–")]
 
 
 def _describe_limits(rate: models.RateLimit) -> list[tuple[str, object]]:

@@ -2,101 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from rookery.console.arguments import choose, or_unset
-from rookery.console.visit import PER_PAGE, PageLinks, View, Visit, get_field_errors
-from rookery_client import ApiError
-from rookery_client.calls import UNSET
+from rookery.console.arguments import or_unset
+from rookery.console.operation_forms import ControlGroup, ControlHint, Options, ResourceForm
+from rookery.console.operation_lists import Column, Filter, OperationList
+from rookery.console.visit import View, Visit
+from rookery_client.generated import models
 
 READ, WRITE, DELETE = "webhooks:read", "webhooks:write", "webhooks:delete"
-STATES = ("pending", "sending", "held", "delivered", "failed", "cancelled")
 _GRACE_HOURS = 24
 
 
-async def list_webhooks(visit: Visit) -> Response:
-    """List the endpoints, searched by the server."""
-    words = visit.query("q")
-    page = await visit.client.webhooks.list_webhooks(page=visit.page_number, per_page=PER_PAGE, q=words or UNSET)
-    return visit.render("webhooks/webhooks.html", page=page, links=PageLinks.of(visit, page), words=words)
+def show_secret(visit: Visit, webhook: models.WebhookWithSecret) -> Response:
+    """Show the secret of an endpoint, which no other page has."""
+    return visit.render("webhooks/secret.html", webhook=webhook)
 
 
-async def show_new_webhook(visit: Visit) -> Response:
-    """Show the form for a new endpoint."""
-    return await _show_form(visit, {}, [], {})
+async def load_events(visit: Visit) -> Options:
+    """Return the events that an endpoint can have, by the first part of their names."""
+    types = [(event.name, event.description) async for event in await visit.client.webhooks.list_event_types(per_page=100)]
+    groups = {"": [("*", "All events that are in the wildcard, also future ones.")]}
+    return groups | {group.capitalize(): events for group, events in group_events(types).items()}
 
 
-async def create_webhook(visit: Visit) -> Response:
-    """Create an endpoint and show its secret once."""
-    form = await visit.form()
-    events = form.list("events")
-    try:
-        created = await visit.client.webhooks.create_webhook(
-            url=form.get("url"),
-            events=events,
-            description=form.get("description"),
-            include_content=form.get("include_content") == "yes",
-            strict_order=form.get("strict_order") == "yes",
-        )
-    except ApiError as error:
-        return await _show_form(visit, form.as_dict(), events, get_field_errors(error), status=error.status)
-    return visit.render("webhooks/secret.html", webhook=created)
+WEBHOOK_LIST = OperationList(
+    path="webhooks",
+    client="webhooks",
+    operation="list_webhooks",
+    scope=READ,
+    title="Webhooks",
+    lead="Endpoints that get events of this workspace, signed, with every attempt recorded.",
+    noun="endpoint",
+    icon="webhooks",
+    columns=(
+        Column(
+            name="url",
+            title="Endpoint",
+            show=lambda hook: hook.description or hook.url,
+            note=lambda hook: hook.url if hook.description else "",
+        ),
+        Column(name="enabled", title="State", macro="webhook_state"),
+        Column(name="events"),
+        Column(name="failures"),
+        Column(name="last_success_at", title="Last success"),
+    ),
+    filters=(Filter(name="q", label="Search endpoints"),),
+    link=lambda hook: f"webhooks/{hook.id}",
+    empty=(
+        "No endpoints yet",
+        "An endpoint is a URL of yours. Rookery posts events to it, such as a memory that was stored or a plan that was completed.",
+    ),
+    empty_label="Add an endpoint",
+    new=("webhooks/new", WRITE, "New endpoint"),
+)
+DELIVERY_LIST = OperationList(
+    path="webhooks",
+    client="webhooks",
+    operation="list_deliveries",
+    title="Deliveries",
+    noun="delivery",
+    plural="deliveries",
+    icon="webhooks",
+    columns=(
+        Column(name="type", title="Event", macro="delivery_kind", note=lambda delivery: delivery.error),
+        Column(name="state"),
+        Column(name="status", kind="number"),
+        Column(name="attempt_count", title="Attempts"),
+        Column(name="next_at", title="Next attempt"),
+        Column(name="created_at", title="Created"),
+    ),
+    filters=(Filter(name="status", parameter="state", label="State"), Filter(name="type", label="Event type")),
+    link=lambda delivery: f"webhooks/{delivery.webhook_id}/deliveries/{delivery.id}",
+    empty=(
+        "No deliveries",
+        "Events of the subscribed types appear here as soon as they happen. Send a test to try the endpoint.",
+    ),
+)
+WEBHOOK_FORM = ResourceForm(
+    path="webhooks",
+    parameter="webhook_id",
+    client="webhooks",
+    scope=WRITE,
+    create="create_webhook",
+    get="get_webhook",
+    change="update_webhook",
+    noun="endpoint",
+    back="Webhooks",
+    lead="Private addresses are refused unless the operator allows them.",
+    create_label="Create endpoint",
+    groups=(ControlGroup("", ("url", "description", "events", "include_content", "strict_order")),),
+    hints={
+        "url": ControlHint(label="URL", placeholder="https://example.com/rookery", help=""),
+        "events": ControlHint(load_options=load_events, kind="checks", is_folded=True, help=""),
+        "include_content": ControlHint(label="Include contents of memories and generations", help=""),
+        "strict_order": ControlHint(label="Strict order", help="An event waits until those before it are delivered."),
+        "concurrency": ControlHint(label="Deliveries at the same time", help=""),
+    },
+    hidden=frozenset({"enabled"}),
+    show_created=show_secret,
+)
 
 
 async def show_webhook(visit: Visit) -> Response:
     """Show an endpoint with its deliveries."""
-    webhook_id, state = visit.path("webhook_id"), visit.query("state")
-    webhook = await visit.client.webhooks.get_webhook(webhook_id)
-    page = await visit.client.webhooks.list_deliveries(
-        webhook_id,
-        page=visit.page_number,
-        per_page=PER_PAGE,
-        status=choose(state, STATES),
-        type=visit.query("type") or UNSET,
-    )
-    return visit.render(
-        "webhooks/webhook.html",
-        webhook=webhook,
-        page=page,
-        links=PageLinks.of(visit, page),
-        states=STATES,
-        state=state,
-        type=visit.query("type"),
-        grace=_GRACE_HOURS,
-    )
-
-
-async def show_edit_form(visit: Visit) -> Response:
-    """Show the form for an endpoint that exists."""
     webhook = await visit.client.webhooks.get_webhook(visit.path("webhook_id"))
-    values = {
-        "id": webhook.id,
-        "url": webhook.url,
-        "description": webhook.description,
-        "include_content": "yes" if webhook.include_content else "",
-        "strict_order": "yes" if webhook.strict_order else "",
-    }
-    return await _show_form(visit, values, webhook.events, {})
-
-
-async def save_webhook(visit: Visit) -> Response:
-    """Change an endpoint."""
-    form, webhook_id = await visit.form(), visit.path("webhook_id")
-    events = form.list("events")
-    try:
-        await visit.client.webhooks.update_webhook(
-            webhook_id,
-            url=form.get("url"),
-            events=events,
-            description=form.get("description"),
-            include_content=form.get("include_content") == "yes",
-            strict_order=form.get("strict_order") == "yes",
-        )
-    except ApiError as error:
-        return await _show_form(visit, form.as_dict() | {"id": webhook_id}, events, get_field_errors(error), status=error.status)
-    return visit.redirect(f"webhooks/{webhook_id}", "saved")
+    deliveries = await DELIVERY_LIST.load(visit, webhook.id, path=f"webhooks/{webhook.id}")
+    return visit.render("webhooks/webhook.html", webhook=webhook, deliveries=deliveries, grace=_GRACE_HOURS)
 
 
 async def switch_webhook(visit: Visit) -> Response:
@@ -123,7 +137,7 @@ async def rotate_secret(visit: Visit) -> Response:
     """Create a new secret for an endpoint and show it once."""
     hours = (await visit.form()).integer("grace_period_hours")
     changed = await visit.client.webhooks.rotate_webhook_secret(visit.path("webhook_id"), grace_period_hours=or_unset(hours))
-    return visit.render("webhooks/secret.html", webhook=changed)
+    return show_secret(visit, changed)
 
 
 async def resend_failed(visit: Visit) -> Response:
@@ -157,28 +171,10 @@ def group_events(types: Sequence[tuple[str, str]]) -> dict[str, list[tuple[str, 
     return {group: [wildcards[group], *events] if group in wildcards else events for group, events in groups.items()}
 
 
-async def _show_form(
-    visit: Visit, values: Mapping[str, str], events: list[str], errors: Mapping[str, list[str]], *, status: int = 200
-) -> Response:
-    groups = group_events([(event.name, event.description) async for event in await visit.client.webhooks.list_event_types(per_page=100)])
-    names = {"*"} | {name for group in groups.values() for name, _ in group}
-    content: dict[str, object] = {
-        "values": {"id": "", "url": "", "description": "", "include_content": "", "strict_order": ""} | dict(values),
-        "chosen": events,
-        "others": [name for name in events if name not in names],
-        "groups": groups,
-        "errors": errors,
-    }
-    return visit.render("webhooks/form.html", status=status, **content)
-
-
 VIEWS = (
-    View("GET", "/webhooks", list_webhooks, READ),
-    View("GET", "/webhooks/new", show_new_webhook, WRITE),
-    View("POST", "/webhooks/new", create_webhook, WRITE),
+    WEBHOOK_LIST.view(),
+    *WEBHOOK_FORM.views(),
     View("GET", "/webhooks/{webhook_id}", show_webhook, READ),
-    View("GET", "/webhooks/{webhook_id}/edit", show_edit_form, WRITE),
-    View("POST", "/webhooks/{webhook_id}/edit", save_webhook, WRITE),
     View("POST", "/webhooks/{webhook_id}/state", switch_webhook, WRITE),
     View("POST", "/webhooks/{webhook_id}/delete", delete_webhook, DELETE),
     View("POST", "/webhooks/{webhook_id}/test", send_test, WRITE),
