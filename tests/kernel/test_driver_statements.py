@@ -36,6 +36,7 @@ async def test_a_list_is_one_parameter(postgres_database: str, tmp_path: Path) -
     ids: BindParameter[str] = bindparam("ids", expanding=True)
     inside, outside = select(jobs.c.id).where(jobs.c.id.in_(ids)), select(jobs.c.id).where(jobs.c.id.not_in(ids))
     numbers = select(jobs.c.id).where(jobs.c.attempts.in_(bindparam("counts", expanding=True)), jobs.c.kind.in_(["K", "L"]))
+    untyped = select(jobs.c.id).where(func.lower(jobs.c.id).in_(ids))
     nested = select(jobs.c.id).where(jobs.c.id.in_(select(jobs.c.id).where(jobs.c.attempts == 1)))
     await db.write(lambda tx: tx.execute_many(insert(jobs), [{**_JOB, "id": name, "attempts": place} for place, name in enumerate("abc")]))
 
@@ -48,6 +49,7 @@ async def test_a_list_is_one_parameter(postgres_database: str, tmp_path: Path) -
     assert await list_ids(inside, {"ids": [f"a{number}" for number in range(5_000)] + ["b"]}) == "b"
     assert await list_ids(numbers, {"counts": [0, 2, 2**40]}) == "ac"
     assert await list_ids(nested) == "b"
+    assert await list_ids(untyped, {"ids": ["a"]}) == "a"
     await db.close()
 
 

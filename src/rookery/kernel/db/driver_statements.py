@@ -54,7 +54,9 @@ class _ArrayCompiler(PGCompiler_psycopg):
         if not isinstance(items, BindParameter) or not items.expanding:
             return f"{left} {operator} {self.process(items, **options)}"
         array = copy(items)  # it keeps its name, as `bindparam` would not
-        array.expanding, array.type = False, ARRAY(items.type)
+        array.expanding = False
+        if not isinstance(items.type, NullType):  # then the server infers the type from the left side
+            array.type = ARRAY(items.type)
         return f"{left} {array_operator} ({self.process(array, **options)})"
 
 
