@@ -36,6 +36,8 @@ export PROXIES
 IMAGE := .venv/image
 # cyclonedx-py, and beside it an environment with the locked packages alone, which it describes.
 SBOM := .venv/sbom
+# What decides the bytes of the embedding model that `make install` writes.
+GRAPH := $(addprefix src/rookery/engines/embedders/,bert.py minilm.py model_files.py onnx_graph.py weights.py)
 # The packages that train the models of content scoring: training/README.md.
 TRAINING := .venv/training/.installed
 DATA ?= ../shared/data/scoring/detection-train.jsonl.gz
@@ -233,7 +235,7 @@ dev: $(DEV)
 upstreams: $(UPSTREAMS)
 
 # Half of the bytecode that pip would write is never used; slim compiles what a server imports. With the tools of development, all stays.
-$(RUNTIME): requirements.lock pyproject.toml distribution/slim.py src/rookery/engines/embedders/bert.py | $(BIN)/python
+$(RUNTIME): requirements.lock pyproject.toml distribution/slim.py $(GRAPH) | $(BIN)/python
 	@echo "Installing Rookery into .venv, once"
 	@$(LOCKED) requirements.lock --no-compile
 	@$(SELF)
@@ -243,7 +245,7 @@ $(RUNTIME): requirements.lock pyproject.toml distribution/slim.py src/rookery/en
 
 $(DEV): requirements-dev.lock pyproject.toml | $(BIN)/python
 	@echo "Installing Rookery and its tools into .venv, once"
-	@$(LOCKED) requirements-dev.lock --no-binary $(SOURCE_ONLY)
+	@$(LOCKED) requirements-dev.lock --no-binary $(SOURCE_ONLY) $$([ ! -e .venv/share/rookery ] || echo --force-reinstall)
 	@rm -rf .venv/share/rookery
 	@$(SELF)
 	@$(COMPILED)

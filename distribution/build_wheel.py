@@ -25,6 +25,13 @@ REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
 IGNORED_FILES = shutil.ignore_patterns(".*", "__pycache__", "dist", "data", "node_modules", "*.egg-info")
 
 
+def _is_of_this_build(provenance: model_files.Provenance) -> bool:
+    """Return whether a model was made from the weights, and by the rules, of this source."""
+    digests = (provenance.weights_sha256, provenance.tokenizer_sha256)
+    is_same_model = digests == (model_files.WEIGHTS_SHA256, model_files.TOKENIZER_SHA256) and provenance.revision == REVISION
+    return is_same_model and provenance.graph_format == bert.GRAPH_FORMAT
+
+
 def write_bundle(folder: Path, *, installed_folder: Path = model_files.INSTALLED_BUNDLE) -> None:
     """
     Write the model that a wheel contains into *folder*: graph, tokenizer, licence, notice and provenance.
@@ -36,7 +43,7 @@ def write_bundle(folder: Path, *, installed_folder: Path = model_files.INSTALLED
         SystemExit: The digests of the installed weights differ from those of the model's own repository.
     """
     installed = model_files.find_bundle([installed_folder])
-    if installed is not None and installed.provenance.graph_format == bert.GRAPH_FORMAT:
+    if installed is not None and _is_of_this_build(installed.provenance):
         installed.verify()
         shutil.copytree(installed_folder, folder)
         return

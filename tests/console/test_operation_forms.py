@@ -148,7 +148,7 @@ async def test_forms_have_every_field(instance: Instance, user: ConsoleUser, kin
     for operation, page in ((form.create, f"{form.path}/new"), (form.change, path)):
         parameters = signature(getattr(getattr(AsyncRookery("http://localhost", "key"), form.client), operation)).parameters.values()
         fields = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY} - {"if_match", "idempotency_key"} - form.hidden
-        controls = {name.partition(".")[0] for name in (await _read_form(user, page)).names}
+        controls = {name.partition(".")[0].partition("-")[0] for name in (await _read_form(user, page)).names}
         assert controls == fields | {"shown"}
 
 
@@ -180,7 +180,8 @@ async def test_restrictions_of_a_key_are_chosen_and_shown(instance: Instance, us
     form = await _read_form(user, path)
     assert ("servers", "brain") in form.fields
     limits = ["brain/*", "6", "web/*", "7"]
-    changes = {"servers": ["[*]", "brain"], "tools": ["[]", "brain/*", "web/a\r\nweb/b"], "projects": "[]", "tool_limits": limits}
+    tools = {"tools-choice": "[]", "tools": "brain/*", "tools-lines": "web/a\r\nweb/b"}
+    changes = {"servers-choice": "[*]", "projects-choice": "[]", "tool_limits": limits, **tools}
     assert (await user.post(path, _change(form.fields, changes))).status_code == 303
     key = (await instance.admin.get(one)).json()
     assert {name: key[name] for name in _RESTRICTIONS} == {
@@ -194,6 +195,54 @@ async def test_restrictions_of_a_key_are_chosen_and_shown(instance: Instance, us
     assert "Tools brain/*, web/a, web/b Orgs acme Projects none Limits of tools brain/*: 6 a minute, web/*: 7 a minute" in text
     refused = await user.post(path, _change(form.fields, {"tool_limits": ["web/*", "many"]}))
     assert (refused.status_code, 'value="many"' in refused.text) == (422, True)
+
+
+async def test_no_item_lifts_or_widens_a_restriction(instance: Instance, user: ConsoleUser) -> None:
+    """Anyone who stores memories names an org. A box stands for that name exactly, whatever it is."""
+    for org in ("[*]", "[]", "acme", "acme ", "team\nsecret"):
+        await instance.admin.post("/v1/brain/remember", {"type": "fact", "content": f"A note of {org!r}.", "org": org})
+    path = "keys/api/new"
+    form = await _read_form(user, path)
+    fields = _change(form.fields, {"name": "bot", "scopes": "brain:read", "orgs-choice": "[]"})
+    for box in ("acme", "[*]", "acme "):
+        response = await user.post(path, [*fields, ("orgs", box)])
+        keys = (await instance.admin.get("/api/v1/api-keys")).json()["data"]
+        assert (response.status_code < 400, [box] in [key["orgs"] for key in keys]) == (True, True), get_text(response.text)
+    refused = await user.post(path, [*fields, ("orgs", "team\r\nsecret")])
+
+    assert ("orgs", "[*]") not in form.fields
+    assert (refused.status_code, "must have entries of 1 to 256 printable characters" in refused.text) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"orgs-choice": "[*]", "orgs": "acme"}, "has items, and also 'All'"),
+        ({"orgs-choice": [], "orgs": "acme"}, "choose 'All' or 'Only these'"),
+        ({"orgs-choice": []}, "choose 'All' or 'Only these'"),
+        ({"expires_at": ["at", ""]}, "choose a time, or 'never'"),
+    ],
+)
+async def test_a_contradiction_never_means_no_restriction(
+    instance: Instance, user: ConsoleUser, values: dict[str, str | list[str]], text: str
+) -> None:
+    """A browser may show the boxes beside the choice of all, or send nothing of a choice."""
+    form = await _read_form(user, "keys/api/new")
+    count = (await instance.admin.get("/api/v1/api-keys")).json()["meta"]["total"]
+    response = await user.post("keys/api/new", _change(form.fields, {"name": "bot", "scopes": "brain:read", **values}))
+
+    assert (response.status_code, text in get_text(response.text)) == (422, True)
+    assert (await instance.admin.get("/api/v1/api-keys")).json()["meta"]["total"] == count
+
+
+async def test_a_time_that_is_hidden_by_never_does_not_count(instance: Instance, user: ConsoleUser) -> None:
+    """The field of the time keeps its text while another choice hides it."""
+    one, path, _ = await _create(instance, "api key")
+    await instance.admin.send("PATCH", one, {"expires_at": "2099-01-01T00:00:00Z"})
+    form = await _read_form(user, path)
+    await user.post(path, _change(form.fields, {"expires_at": ["", "2099-01-01T00:00"]}))
+
+    assert (await instance.admin.get(one)).json()["expires_at"] is None
 
 
 async def test_a_subscriber_is_created_and_changed(instance: Instance, user: ConsoleUser) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import BindParameter, DateTime, Enum, Executable, bindparam, cast, func, insert, literal, select, update
+from sqlalchemy import BindParameter, DateTime, Enum, Executable, bindparam, case, cast, func, insert, literal, select, update
 
 from rookery.kernel.db import open_database, upsert
 from rookery.kernel.db.driver_statements import compile_for_driver
@@ -31,11 +31,13 @@ def test_a_statement_whose_values_need_a_conversion_is_refused(statement: Execut
 
 @pytest.mark.external_service
 async def test_a_list_is_one_parameter(postgres_database: str, tmp_path: Path) -> None:
-    """Also an empty one, one with thousands of items, and one that is part of the statement."""
+    """Also an empty one, a tuple, one with thousands of items, and one that is part of the statement, also twice."""
     db = open_database(postgres_database, data_dir=tmp_path)
     ids: BindParameter[str] = bindparam("ids", expanding=True)
     inside, outside = select(jobs.c.id).where(jobs.c.id.in_(ids)), select(jobs.c.id).where(jobs.c.id.not_in(ids))
     numbers = select(jobs.c.id).where(jobs.c.attempts.in_(bindparam("counts", expanding=True)), jobs.c.kind.in_(["K", "L"]))
+    is_first = case((jobs.c.id.in_(["a"]), "first"), else_="other")
+    twice = select(is_first.label("id")).group_by(is_first).order_by(is_first)
     untyped = select(jobs.c.id).where(func.lower(jobs.c.id).in_(ids))
     nested = select(jobs.c.id).where(jobs.c.id.in_(select(jobs.c.id).where(jobs.c.attempts == 1)))
     await db.write(lambda tx: tx.execute_many(insert(jobs), [{**_JOB, "id": name, "attempts": place} for place, name in enumerate("abc")]))
@@ -48,7 +50,9 @@ async def test_a_list_is_one_parameter(postgres_database: str, tmp_path: Path) -
     assert (await list_ids(inside, {"ids": []}), await list_ids(outside, {"ids": []})) == ("", "abc")
     assert await list_ids(inside, {"ids": [f"a{number}" for number in range(5_000)] + ["b"]}) == "b"
     assert await list_ids(numbers, {"counts": [0, 2, 2**40]}) == "ac"
+    assert (await list_ids(inside, {"ids": ("c",)}), await list_ids(inside, {"ids": ()})) == ("c", "")
     assert await list_ids(nested) == "b"
+    assert await list_ids(twice) == "firstother"
     assert await list_ids(untyped, {"ids": ["a"]}) == "a"
     await db.close()
 

@@ -151,6 +151,15 @@ async def test_requests_do_not_wait_for_a_lost_record_store(store: Database, url
     assert EngineBreakers(Settings()).database is None, "a file needs none"
 
 
+async def test_an_address_may_set_what_rookery_sets_too(postgres_database: str) -> None:
+    """Addresses of managed servers often have a time-out."""
+    store = PostgresDatabase(f"{postgres_database}?connect_timeout=5&keepalives_idle=30&application_name=heron")
+    answer = await _ask(store)
+    await store.close()
+
+    assert answer == 1
+
+
 async def test_a_transaction_that_the_server_ends_is_unavailable_and_the_next_one_works(postgres_database: str) -> None:
     """An operator has set idle_in_transaction_session_timeout, and the process slept between two statements."""
     store = PostgresDatabase(f"{postgres_database}?options=-c%20idle_in_transaction_session_timeout%3D100")

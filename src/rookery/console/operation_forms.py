@@ -34,7 +34,7 @@ MORE = "More settings"
 """The title of the group with the fields that a declaration does not name. It is folded."""
 
 UNLISTED, LISTED = "[*]", "[]"
-"""The choice beside the items of a list that may be null: null, or the listed items, which may be an empty list."""
+"""The choice beside the items of a list that may be null, in a field of its own: null, or the listed items, which may be none."""
 
 _LONG_TEXT = 1_000
 
@@ -49,6 +49,7 @@ class ControlHint:
         texts: The texts of options, where the values do not say enough.
         load_options: Returns the choices for check boxes. None: those of the field.
         is_folded: Each group of choices is hidden until a person opens it.
+        scope: The scope without which the API does not tell the present value. Then it cannot be changed here either.
         read_line, write_line: Convert an item of a list from and to a line. None: the items are texts.
     """
 
@@ -60,6 +61,7 @@ class ControlHint:
     texts: Mapping[str, str] = field(default_factory=dict[str, str])
     load_options: Callable[[Visit], Awaitable[Options]] | None = None
     is_folded: bool = False
+    scope: str = ""
     read_line: Callable[[str], object] | None = None
     write_line: Callable[[Any], str] = str
 
@@ -71,8 +73,10 @@ class Control:
 
     Attributes:
         kind: A `group` has the controls of an object. `pairs` are lines with a name and a value, `rows` two fields for each of them.
-        texts: What it shows, as a browser sends it. A list has a text for each item.
-        others: The items that are no option.
+        texts: What it shows, as a browser sends it. A list has a text for each item; one that may be null has its choice before them.
+        items: The items of a list.
+        others: The items that are no option and fit in a line.
+        odd_items: Those that do not, as a line break is in them, or white space at their ends.
         is_open_list: Null and an empty list differ.
     """
 
@@ -92,25 +96,59 @@ class Control:
         return "\n".join(self.others) if self.kind == "lines" else self.texts[0] if self.texts else ""
 
     @property
+    def items(self) -> list[str]:
+        return self.texts[1:] if self.is_open_list else self.texts
+
+    @property
+    def is_unlisted(self) -> bool:
+        return self.is_open_list and self.texts[:1] == [UNLISTED]
+
+    @property
     def pairs(self) -> list[tuple[str, str]]:
         """Its names and values, and two empty rows."""
         return [*((name, value) for name, _, value in (line.rpartition(": ") for line in self.text.splitlines())), ("", ""), ("", "")]
 
     @property
     def others(self) -> list[str]:
-        values = {LISTED, UNLISTED, *(value for options in self.options.values() for value, _ in options)}
-        return [text for text in self.texts if text not in values]
+        return [text for text in self._list_unknown() if not self.is_open_list or _fits_in_line(text)]
+
+    @property
+    def odd_items(self) -> list[str]:
+        return [text for text in self._list_unknown() if self.is_open_list and not _fits_in_line(text)]
 
     @property
     def is_open_list(self) -> bool:
         return self.kind == "lines" and self.source.is_nullable and not self.source.get_limit("minItems")
 
+    @property
+    def choice_name(self) -> str:
+        return f"{self.name}-choice"
+
+    @property
+    def lines_name(self) -> str:
+        """The name of the text area of a list that has boxes too."""
+        return f"{self.name}-lines"
+
+    def is_in(self, form: SubmittedForm) -> bool:
+        return any(form.has(name) for name in (self.name, self.choice_name, self.lines_name))
+
+    def digest(self, texts: Sequence[str]) -> str:
+        """Return a digest of its texts in any order, as the boxes of a list come in that of the page."""
+        compared = texts if self.is_open_list or self.kind == "checks" else [text.strip() for text in texts if text.strip()]
+        return f"{crc32(json.dumps(sorted(compared)).encode()):x}"
+
     def read_texts(self, form: SubmittedForm) -> list[str]:
-        """Return its texts in a submitted form."""
+        """Return its texts in a submitted form. The value of a box is an item as it is; that of a text area has one a line."""
         texts = form.texts(self.name)
+        if self.is_open_list:
+            return [(form.texts(self.choice_name) or [""])[0], *texts, *_split_lines(form.texts(self.lines_name))]
         if self.kind == "rows":
             return ["\n".join(f"{name}: {value}" for name, value in zip(texts[::2], texts[1::2], strict=False) if (name + value).strip())]
-        return [line.strip() for text in texts for line in text.splitlines() if line.strip()] if self.kind in _LISTS else texts
+        return _split_lines(texts) if self.kind == "lines" else texts
+
+    def _list_unknown(self) -> list[str]:
+        values = {value for options in self.options.values() for value, _ in options}
+        return [text for text in self.items if text not in values]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,18 +251,17 @@ class ResourceForm:
             ApiError: *error* is not about the fields of a form.
         """
         body, is_new = visit.operations.get_body(operation), present is None
-        controls = [
-            self._build_control(body, source, present, is_new=is_new) for name, source in body.fields.items() if name not in self.hidden
-        ]
+        hidden = self.hidden | {name for name, hint in self.hints.items() if hint.scope and not is_new and not visit.can(hint.scope)}
+        controls = [self._build_control(body, source, present, is_new=is_new) for name, source in body.fields.items() if name not in hidden]
         leaves = list(_iter_leaves(controls))
-        digests = {leaf.name: _digest(leaf.texts) for leaf in leaves} if form is None else _read_shown(form)
+        digests = {leaf.name: leaf.digest(leaf.texts) for leaf in leaves} if form is None else _read_shown(form)
         loaded = dict[object, Options]()
         for leaf in leaves:
             loader = leaf.hint.load_options
             if loader is not None and loader not in loaded:
                 loaded[loader] = await loader(visit)
             leaf.options = _list_options(leaf) if loader is None else loaded[loader]
-            if form is not None and (form.has(leaf.name) or leaf.name in digests):
+            if form is not None and (leaf.is_in(form) or leaf.name in digests):
                 leaf.texts = leaf.read_texts(form)
         refused = {} if error is None else get_field_errors(error)
         errors = _place_errors(
@@ -242,16 +279,16 @@ class ResourceForm:
         digests, values = _read_shown(form), dict[str, object]()
         for name, source in body.fields.items():
             control = self._build_control(body, source, None, is_new=is_new)
-            leaves = [leaf for leaf in _iter_leaves([control]) if form.has(leaf.name) or leaf.name in digests]
+            leaves = [leaf for leaf in _iter_leaves([control]) if leaf.is_in(form) or leaf.name in digests]
             must_send = is_new and source.is_required
-            is_changed = any(_digest(leaf.read_texts(form)) != digests.get(leaf.name) for leaf in leaves)
+            is_changed = any(leaf.digest(leaf.read_texts(form)) != digests.get(leaf.name) for leaf in leaves)
             if name in self.hidden or not (must_send or is_changed):
                 continue
             if control.kind == "group":
-                parts = {leaf.name.rpartition(".")[2]: _parse(leaf, form, is_new=True) for leaf in leaves}
+                parts = {leaf.name.rpartition(".")[2]: _parse(leaf, form, digests.get(leaf.name), is_new=True) for leaf in leaves}
                 filled = {part: value for part, value in parts.items() if value is not _OMITTED}
                 values[name] = None if not filled and source.is_nullable else filled
-            elif (value := _parse(control, form, is_new=is_new and not must_send)) is not _OMITTED:
+            elif (value := _parse(control, form, digests.get(name), is_new=is_new and not must_send)) is not _OMITTED:
                 values[name] = value
         return values
 
@@ -348,7 +385,7 @@ def _format(control: Control, value: object) -> list[str]:
             return ["true"] if value is True else []
         case "checks" | "lines":
             items = [control.hint.write_line(item) for item in cast("list[object]", value or [])]
-            return [*items, UNLISTED if value is None else LISTED] if control.is_open_list else items
+            return [UNLISTED if value is None else LISTED, *items] if control.is_open_list else items
         case "pairs" | "rows":
             pairs = cast("Mapping[str, object]", value or {})
             return ["\n".join(f"{name}: {_format_scalar(control, item)}" for name, item in pairs.items())]
@@ -377,8 +414,8 @@ def _format_scalar(control: Control, value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _parse(control: Control, form: SubmittedForm, *, is_new: bool) -> object:
-    """Return the value in a control, or `_OMITTED`."""
+def _parse(control: Control, form: SubmittedForm, digest: str | None, *, is_new: bool) -> object:
+    """Return the value in a control, or `_OMITTED`. *digest*: that of what it showed."""
     name, texts = control.name, control.read_texts(form)
     text = texts[0].strip() if texts else ""
     empty = None if control.source.is_nullable and not is_new else _OMITTED if is_new else None
@@ -386,11 +423,11 @@ def _parse(control: Control, form: SubmittedForm, *, is_new: bool) -> object:
         case "checkbox":
             return (True if texts else _OMITTED) if "const" in control.source.rules else bool(texts)
         case "checks" | "lines":
-            if UNLISTED in texts and control.is_open_list:
+            if control.is_open_list and not _is_listed(control, texts, digest):
                 return None
-            lines = [line for line in texts if line != LISTED]
+            lines = texts[1:] if control.is_open_list else texts
             items = [control.hint.read_line(line) for line in lines] if control.hint.read_line else lines
-            return items if items or LISTED in texts or not control.source.is_nullable else empty
+            return items if items or control.is_open_list or not control.source.is_nullable else empty
         case "pairs" | "rows":
             return _parse_pairs(control, text)
         case "json" if text:
@@ -406,6 +443,29 @@ def _parse(control: Control, form: SubmittedForm, *, is_new: bool) -> object:
         case _:
             whole = texts[0] if texts and control.kind == "area" else text
             return whole if whole or not control.source.is_nullable else empty
+
+
+def _is_listed(control: Control, texts: Sequence[str], digest: str | None) -> bool:
+    """
+    Return whether the items of a list count, and not the choice of all.
+
+    Raises:
+        ApiError: Nothing was chosen; or all, and items too that the form did not show as chosen. Some browsers show both.
+    """
+    choice, *items = texts
+    if choice == UNLISTED and items and control.digest([LISTED, *items]) != digest:
+        raise refuse_field(control.name, "has items, and also 'All': choose 'Only these', or leave the items out")
+    if choice not in {UNLISTED, LISTED}:
+        raise refuse_field(control.name, "choose 'All' or 'Only these'")
+    return choice == LISTED
+
+
+def _fits_in_line(text: str) -> bool:
+    return _split_lines([text]) == [text]
+
+
+def _split_lines(texts: Sequence[str]) -> list[str]:
+    return [line.strip() for text in texts for line in text.splitlines() if line.strip()]
 
 
 def _parse_pairs(control: Control, text: str) -> dict[str, object]:
@@ -430,8 +490,10 @@ def _parse_scalar(control: Control, text: str) -> object:
 
 
 def _parse_expiry(name: str, choice: str, time: str) -> object:
+    if choice == "at" and not time:
+        raise refuse_field(name, "choose a time, or 'never'")
     if choice in {"", "at"}:
-        return time or None
+        return time if choice else None
     days = parse_integer(name, choice) or 0
     try:
         return datetime.now(UTC) + timedelta(days=days)
@@ -442,11 +504,6 @@ def _parse_expiry(name: str, choice: str, time: str) -> object:
 def _dump(present: object) -> object:
     dump = getattr(present, "model_dump", None)
     return dump(mode="json", by_alias=True) if callable(dump) else present
-
-
-def _digest(texts: Sequence[str]) -> str:
-    """Return a digest of the texts of a control in any order, as the boxes of a list come in that of the page."""
-    return f"{crc32(json.dumps(sorted(text.strip() for text in texts if text.strip())).encode()):x}"
 
 
 def _read_shown(form: SubmittedForm) -> dict[str, str]:

@@ -107,7 +107,7 @@ class EmbeddingMigration:
         Return the index that serves semantic recall in the workspace. None if no embedder fits until the index is rebuilt.
 
         That it is the current one is not asked again for a second. In that second after another process has switched to a newer model,
-        recall uses the vectors of this one, which are deleted in the next round of `activate_complete`.
+        recall uses the vectors of this one, or only words if they are deleted already.
 
         Raises:
             EngineUnavailable: The record store is down.
@@ -116,12 +116,11 @@ class EmbeddingMigration:
         if self._is_current_until_s.get(workspace_id, now_s) > now_s:
             return self._current
         active = await self.get_active_version(workspace_id)
-        if active is None or active == self._current_version:
+        if active == self._current_version:
             if len(self._is_current_until_s) >= _MAX_CACHED_WORKSPACES:
                 self._is_current_until_s.clear()
             self._is_current_until_s[workspace_id] = now_s + _CURRENT_VALIDITY_S
-            return self._current
-        return self._find_index(active)
+        return self._get_index(active)
 
     async def prepare_writes(self, workspace_ids: Collection[int]) -> None:
         """
@@ -157,7 +156,7 @@ class EmbeddingMigration:
         """
         workspaces = {memory.workspace_id for memory, _, _ in pairs}
         for workspace_id in sorted(workspaces):
-            index = await self.get_active_index(workspace_id)
+            index = self._get_index(await self.get_active_version(workspace_id))  # a write must not miss it for a second
             if index is None or not index.is_previous:
                 continue
             model = index.embedder.model
@@ -257,6 +256,10 @@ class EmbeddingMigration:
             if vector_set in await self._db.lookup(store.list_retired):
                 await self._current.vectors.drop_version(vector_set.workspace_id, vector_set.version)
                 await self._db.write(lambda tx, vector_set=vector_set: store.delete_retired(tx, vector_set))
+
+    def _get_index(self, active: ModelVersion | None) -> IndexVersion | None:
+        """Return the index of the active version. None, before the first vectors: the current one."""
+        return self._current if active is None or active == self._current_version else self._find_index(active)
 
     def _find_index(self, version: ModelVersion) -> IndexVersion | None:
         index = self._find_previous(version)

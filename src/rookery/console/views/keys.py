@@ -169,7 +169,7 @@ _HINTS = {
         load_options=load_tools,
         help="Calls per minute of a tool or a pattern. Save to get more rows.",
     ),
-    "ip_list": ControlHint(label="Addresses", help="Addresses or networks, one a line, such as `10.0.0.0/8`."),
+    "ip_list": ControlHint(label="Addresses", scope="audit:read", help="Addresses or networks, one a line, such as `10.0.0.0/8`."),
     "ip_restriction": ControlHint(
         label="Refuse other addresses",
         texts={"": "if there is an address in the list", "true": "always", "false": "never"},

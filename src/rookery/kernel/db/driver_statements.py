@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -24,7 +24,6 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.dialects.postgresql.psycopg import PGCompiler_psycopg, PGDialect_psycopg
 from sqlalchemy.sql import ClauseElement
-from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import NullType, TypeEngine
 
 from rookery.kernel.db.postgresql_connections import PostgresConnection
@@ -41,7 +40,15 @@ class _ArrayCompiler(PGCompiler_psycopg):
     A compiler that writes `IN` lists as arrays: `x = ANY(array)`.
 
     So a list of any length is one parameter of one text, which PostgreSQL prepares once. An empty array matches nothing.
+
+    Attributes:
+        array_names: The parameters that are lists.
     """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - those of the base class, which compiles here
+        self.array_names = set[str]()
+        self._arrays: dict[BindParameter[Any], BindParameter[Any]] = {}
+        super().__init__(*arguments, **options)
 
     def visit_in_op_binary(self, binary: BinaryExpression[Any], operator: object, **options: Any) -> str:  # noqa: ANN401, ARG002
         return self._process_membership(binary, "IN", "= ANY", **options)
@@ -53,11 +60,15 @@ class _ArrayCompiler(PGCompiler_psycopg):
         left, items = self.process(binary.left, **options), binary.right
         if not isinstance(items, BindParameter) or not items.expanding:
             return f"{left} {operator} {self.process(items, **options)}"
-        array = copy(items)  # it keeps its name, as `bindparam` would not
-        array.expanding = False
-        if not isinstance(items.type, NullType):  # then the server infers the type from the left side
-            array.type = ARRAY(items.type)
-        return f"{left} {array_operator} ({self.process(array, **options)})"
+        array = self._arrays.get(items)
+        if array is None:
+            array = self._arrays[items] = copy(items)  # it keeps its name, as `bindparam` would not
+            array.expanding = False
+            if not isinstance(items.type, NullType):  # then the server infers the type from the left side
+                array.type = ARRAY(items.type)
+        text = self.process(array, **options)
+        self.array_names.add(self.bind_names[array])
+        return f"{left} {array_operator} ({text})"
 
 
 class _ArrayDialect(PGDialect_psycopg):
@@ -76,16 +87,22 @@ class DriverStatement:
         index: The place of each column of the result, as of the first execution.
     """
 
-    __slots__ = ("_defaults", "index", "sql")
+    __slots__ = ("_array_names", "_defaults", "index", "sql")
 
-    def __init__(self, sql: str, defaults: Mapping[str, object]) -> None:
+    def __init__(self, sql: str, defaults: Mapping[str, object], array_names: Collection[str]) -> None:
         self.sql = sql.encode()
         self.index: dict[str, int] | None = None
         self._defaults = defaults
+        self._array_names = array_names
 
     def bind(self, params: Params) -> Mapping[str, object]:
-        """Return *params* with the values that the statement itself has."""
-        return {**self._defaults, **params} if self._defaults else params
+        """Return *params* with the values that the statement itself has, and with lists as the driver takes them: no other sequence."""
+        if not self._defaults and not self._array_names:
+            return params
+        values: dict[str, object] = {**self._defaults, **params}
+        for name in self._array_names:
+            values[name] = list(cast("Sequence[Value]", values[name]))
+        return values
 
     async def fetch_all(self, connection: PostgresConnection, params: Params) -> tuple[list[tuple[object, ...]], dict[str, int]]:
         """Run it, and return its rows and the place of each column."""
@@ -124,7 +141,7 @@ def compile_for_driver(statement: Statement, params: Params) -> DriverStatement:
 
 def _compile(statement: Executable, keys: frozenset[str]) -> DriverStatement:
     clause = cast("ClauseElement", statement)
-    compiled = cast("SQLCompiler", clause.compile(dialect=_DIALECT, column_keys=find_written_columns(statement, keys)))
+    compiled = cast("_ArrayCompiler", clause.compile(dialect=_DIALECT, column_keys=find_written_columns(statement, keys)))
     types = [*(bind.type for bind in compiled.bind_names), *(column.type for column in _list_columns(statement))]
     if faulty_types := [repr(column_type) for column_type in types if not _is_plain(column_type)]:
         msg = f"The driver converts no values, so a statement cannot have the type {faulty_types[0]}: {compiled}"
@@ -133,7 +150,7 @@ def _compile(statement: Executable, keys: frozenset[str]) -> DriverStatement:
         msg = f"The statement has a part that SQLAlchemy fills in when it runs, such as a default of a column: {compiled}"
         raise TypeError(msg)
     own = {name: bind.effective_value for bind, name in compiled.bind_names.items() if not bind.required}
-    return DriverStatement(str(compiled), {name: value for name, value in own.items() if name not in keys})
+    return DriverStatement(str(compiled), {name: value for name, value in own.items() if name not in keys}, compiled.array_names)
 
 
 def _list_columns(statement: Executable) -> list[ColumnElement[Any]]:

@@ -43,8 +43,6 @@ _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01"})
 """serialization_failure and deadlock_detected: PostgreSQL rolled the transaction back in favour of another."""
 _DISK_FULL_SQLSTATES = frozenset({"53100"})
 _READ_ONLY_SQLSTATE = "25006"
-_ENDED_SQLSTATES = frozenset({"25P03", "25P04"})
-"""idle_in_transaction_session_timeout and transaction_timeout, by which an operator lets the server close connections."""
 
 _BEGIN_WRITE = b"BEGIN"
 _BEGIN_UNSYNCED_WRITE = b"BEGIN; SET LOCAL synchronous_commit TO off"
@@ -130,9 +128,9 @@ class PostgresDatabase:
         self._pooler = PoolerDetector(parameters, engine="database")
         session = add_options(parameters, f"-c statement_timeout={statement_timeout_s}s -c timezone=UTC")
         self._statement_timeout_s = statement_timeout_s
-        conninfo = make_conninfo(**session, connect_timeout=str(_POOL_TIMEOUT_S), **TCP_OPTIONS)
+        conninfo = make_conninfo(**{**session, "connect_timeout": str(_POOL_TIMEOUT_S), **TCP_OPTIONS})
         self._connections = ConnectionStack(conninfo, prepares_statements=lambda: not self._pooler.is_found)
-        self._check_conninfo = make_conninfo(**parameters, **TCP_OPTIONS)
+        self._check_conninfo = make_conninfo(**{**parameters, **TCP_OPTIONS})
         self._check: asyncio.Task[None] | None = None
         self._slots = asyncio.Semaphore(_POOL_SIZE)
         self._transactions: set[asyncio.Task[object]] = set()
@@ -315,6 +313,6 @@ def _raise_mapped(error: psycopg.Error) -> NoReturn:
     if isinstance(error, psycopg.IntegrityError):
         msg = "An object of the same name exists already."
         raise Conflict(msg) from error
-    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) or error.sqlstate in _ENDED_SQLSTATES:
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
         raise EngineUnavailable("database", describe_connection_error(error)) from error
     raise error

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import psycopg
-from psycopg.pq import TransactionStatus
 
 PostgresConnection = psycopg.AsyncConnection[tuple[object, ...]]
 
@@ -59,13 +58,17 @@ class ConnectionStack:
         Lend a connection until the end of the block. What the block did not commit is rolled back.
 
         Raises:
-            psycopg.Error: No connection could be opened.
+            psycopg.OperationalError: No connection could be opened, or the server closed it, for whatever reason that it gave.
         """
         entry = await self._take()
         try:
             yield entry.connection
-        except Exception:
+        except Exception as error:
+            is_lost = isinstance(error, psycopg.Error) and entry.connection.closed
             await self._give_back_after_error(entry)
+            if is_lost and not isinstance(error, psycopg.OperationalError):
+                msg = "the server closed the connection"
+                raise psycopg.OperationalError(msg) from error
             raise
         except BaseException:  # its statement was cancelled, and the server may still be busy with it
             await entry.connection.close()
@@ -111,8 +114,8 @@ class ConnectionStack:
     async def _give_back_after_error(self, entry: _Entry) -> None:
         connection = entry.connection
         try:
-            if not connection.closed and connection.pgconn.transaction_status != TransactionStatus.IDLE:
-                await connection.execute(b"ROLLBACK", prepare=False)
+            if not connection.closed:
+                await connection.rollback()  # it also forgets the statements that it prepared meanwhile
         except BaseException as error:
             await connection.close()
             if not isinstance(error, psycopg.Error):
