@@ -297,7 +297,7 @@ class Recall:
             await self._load_records(read, batch)
             ranked.extend(self._build_hit(read, candidates, memory_id) for memory_id in batch if memory_id in read.memories)
             position += len(batch)
-            step = max(step, position)  # a long series is read in few statements
+            step = 2 * (limit + _RECORDS_AHEAD)  # a long series is read in few statements, each short enough for other tasks
             ranked = sort_hits(ranked, limit)  # thousands of ties are all read; sorting them in each round would take a second
             if len(ranked) >= limit:
                 following = bases[ids[min(position, len(ids) - 1)]]
