@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import cast
 
 from tests.deadlines import HANG_S
+from tests.listening import run_callbacks, stop_listening
 
 KEY = "sk-the-key-of-the-operator"
 
@@ -364,11 +365,6 @@ def run_chat_service(service: ChatService | None = None) -> Generator[ChatServic
         thread.join()
 
 
-async def _run_callbacks() -> None:
-    for _ in range(3):
-        await asyncio.sleep(0)
-
-
 class _Runner:
     def __init__(self, service: ChatService) -> None:
         self._service = service
@@ -401,12 +397,11 @@ class _Runner:
         self._service.port = server.sockets[0].getsockname()[1]
         self._is_ready.set()
         await self._stopping.wait()
-        server.close()
-        await _run_callbacks()  # connections accepted just before get their tasks
+        await stop_listening(server)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await _run_callbacks()  # closed connections give their sockets back
+        await run_callbacks()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -20,12 +20,10 @@ from types import TracebackType
 from typing import Self
 
 from tests.deadlines import HANG_S
+from tests.listening import stop_listening
 from tests.postgres import free_port
 
 _CHUNK_BYTES = 65_536
-_TURNS_TO_ACCEPT = 10
-"""Turns of the event loop in which a connection that was just accepted reaches its task."""
-
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -114,13 +112,8 @@ class FaultProxy:
 
     async def _stop_listening(self) -> None:
         server, self._server = self._server, None
-        if server is None:
-            return
-        for listener in server.sockets:
-            self._loop.remove_reader(listener.fileno())
-        for _ in range(_TURNS_TO_ACCEPT):
-            await asyncio.sleep(0)  # asyncio leaks a connection whose server is closed while it is being accepted
-        server.close()
+        if server is not None:
+            await stop_listening(server)
 
     async def _close(self) -> None:
         await self._stop_listening()

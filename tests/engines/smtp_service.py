@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 from tests.certificates import write_certificate
+from tests.listening import run_callbacks, stop_listening
 
 USER, PASSWORD = "mailer@example.org", "p%äss:w@rd"
 SmtpCommand = Literal["MAIL", "RCPT", "DATA", "RSET"]
@@ -197,9 +198,9 @@ async def run_smtp_service(
     try:
         yield service
     finally:
-        server.close()
+        await stop_listening(server)
         service.close_connections()
-        await asyncio.sleep(0)
+        await run_callbacks()
 
 
 def _authenticate(  # noqa: PLR0917 - the arguments of aiosmtpd
@@ -230,8 +231,8 @@ async def run_raw_service(serve: Callable[[asyncio.StreamReader, asyncio.StreamW
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
-        server.close()
+        await stop_listening(server)
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)
+        await run_callbacks()

@@ -13,6 +13,7 @@ import pytest
 
 from rookery.kernel.egress.service_client import ResponseTooLarge, RetryableFailure, RetryBounds, ServiceClient, is_temporary, repeat
 from tests.deadlines import HANG_S
+from tests.listening import stop_listening
 
 pytestmark = pytest.mark.embedded_store
 
@@ -60,7 +61,7 @@ async def run_service(*responses: bytes, closes_when_used_again: bool = False) -
         yield service, client
     finally:
         await client.close()
-        server.close()
+        await stop_listening(server)
         for _ in range(5):  # the connections of the server end
             await asyncio.sleep(0.001)
 

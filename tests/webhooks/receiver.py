@@ -12,6 +12,8 @@ from typing import Literal, cast
 
 import orjson
 
+from tests.listening import run_callbacks, stop_listening
+
 ResponseMode = Literal["whole", "silence", "drips", "endless", "huge", "broken", "no http"]
 """
 Ways to send a response: normally; never; a byte every 20 ms without end; as fast as possible without end; 50 MB as announced;
@@ -136,15 +138,13 @@ async def run_receiver(
     try:
         yield receiver
     finally:
-        server.close()
-        for _ in range(3):  # connections accepted just before get their tasks
-            await asyncio.sleep(0)
+        await stop_listening(server)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for writer in writers:  # a connection whose task was cancelled before its first step is still open
             writer.transport.abort()
-        await asyncio.sleep(0)
+        await run_callbacks()
 
 
 async def _read_request(reader: asyncio.StreamReader) -> ReceivedRequest:
