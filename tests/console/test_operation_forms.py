@@ -235,6 +235,20 @@ async def test_a_contradiction_never_means_no_restriction(
     assert (await instance.admin.get("/api/v1/api-keys")).json()["meta"]["total"] == count
 
 
+async def test_what_a_key_may_not_read_it_cannot_overwrite(instance: Instance) -> None:
+    """Without audit:read the API tells no addresses. An empty field would look as if there were none."""
+    one, path, _ = await _create(instance, "agent key")
+    key = await instance.api_key("console:read", "keys:*", "brain:*", "mcp:*")
+    async with ConsoleUser(instance.rookery) as user:
+        await user.sign_in(key.key or "")
+        form = await _read_form(user, path)
+        await user.post(path, _change(form.fields, {"name": "renamed"}))
+    after = (await instance.admin.get(one)).json()
+
+    assert "ip_list" not in {name.partition("-")[0] for name in form.names}
+    assert (after["name"], after["ip_list"]) == ("renamed", ["10.0.0.0/8"])
+
+
 async def test_a_time_that_is_hidden_by_never_does_not_count(instance: Instance, user: ConsoleUser) -> None:
     """The field of the time keeps its text while another choice hides it."""
     one, path, _ = await _create(instance, "api key")
