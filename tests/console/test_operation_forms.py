@@ -236,7 +236,7 @@ async def test_a_contradiction_never_means_no_restriction(
 
 
 async def test_what_a_key_may_not_read_it_cannot_overwrite(instance: Instance) -> None:
-    """Without audit:read the API tells no addresses. An empty field would look as if there were none."""
+    """Without audit:read the API tells no addresses. An empty field would look like an empty list."""
     one, path, _ = await _create(instance, "agent key")
     key = await instance.api_key("console:read", "keys:*", "brain:*", "mcp:*")
     async with ConsoleUser(instance.rookery) as user:
