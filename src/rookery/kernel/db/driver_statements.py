@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import (
     ARRAY,
@@ -27,7 +26,7 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.types import NullType, TypeEngine
 
 from rookery.kernel.db.postgresql_connections import PostgresConnection
-from rookery.kernel.db.statements import Statement, Upsert, Value, find_written_columns
+from rookery.kernel.db.statements import StatementCache, Value, find_written_columns
 
 _PLAIN_TYPES = (String, Integer, Float, LargeBinary, ARRAY, NullType)
 """Types whose values the driver takes and returns as they are, with their subclasses except `Enum`. Arrays are those of `IN` lists."""
@@ -122,23 +121,6 @@ class DriverStatement:
         return cursor.rowcount
 
 
-_COMPILED: WeakKeyDictionary[Statement, dict[frozenset[str], DriverStatement]] = WeakKeyDictionary()
-"""Compiled statements by their parameter names. An entry is dropped with its statement."""
-
-
-def compile_for_driver(statement: Statement, params: Params) -> DriverStatement:
-    """Return *statement* compiled for psycopg, once in a process. An INSERT or UPDATE without values gets the columns in *params*."""
-    variants = _COMPILED.get(statement)
-    if variants is None:
-        variants = _COMPILED[statement] = {}
-    keys = frozenset(params)
-    compiled = variants.get(keys)
-    if compiled is None:
-        built = statement.build(insert(statement.table)) if isinstance(statement, Upsert) else statement
-        compiled = variants[keys] = _compile(built, keys)
-    return compiled
-
-
 def _compile(statement: Executable, keys: frozenset[str]) -> DriverStatement:
     clause = cast("ClauseElement", statement)
     compiled = cast("_ArrayCompiler", clause.compile(dialect=_DIALECT, column_keys=find_written_columns(statement, keys)))
@@ -159,3 +141,7 @@ def _list_columns(statement: Executable) -> list[ColumnElement[Any]]:
 
 def _is_plain(column_type: TypeEngine[Any]) -> bool:
     return isinstance(column_type, _PLAIN_TYPES) and not isinstance(column_type, Enum)
+
+
+compile_for_driver = StatementCache(insert, _compile).get
+"""Returns a statement compiled for psycopg."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import ColumnElement, Executable, FromClause, Insert, MetaData, Table, Update
@@ -20,6 +20,8 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import KeyedColumnElement
+
+C = TypeVar("C")
 
 Value = str | int | float | bytes | None
 """The types that a column holds in both dialects."""
@@ -266,22 +268,36 @@ def find_written_columns(statement: Executable, keys: frozenset[str]) -> list[st
     return [key for key in keys if key in table_columns]
 
 
-_COMPILED: WeakKeyDictionary[Statement, dict[frozenset[str], CompiledStatement]] = WeakKeyDictionary()
-"""Compiled statements by their parameter names. An entry is dropped with its statement."""
+class StatementCache(Generic[C]):
+    """
+    Statements compiled for one dialect, once in a process for each set of parameter names. An entry is dropped with its statement.
+
+    Args:
+        insert: The insert of the dialect, for upserts.
+        compile_statement: Compiles a statement for the given parameter names.
+    """
+
+    def __init__(self, insert: Callable[[Table], OnConflictInsert], compile_statement: Callable[[Executable, frozenset[str]], C]) -> None:
+        self._insert = insert
+        self._compile = compile_statement
+        self._compiled: WeakKeyDictionary[Statement, dict[frozenset[str], C]] = WeakKeyDictionary()
+
+    def get(self, statement: Statement, params: Mapping[str, object]) -> C:
+        """Return *statement* compiled. An INSERT or UPDATE without values gets the columns in *params*."""
+        variants = self._compiled.get(statement)
+        if variants is None:
+            variants = self._compiled[statement] = {}
+        # Only an INSERT or UPDATE without values, and literal values, depend on the given parameters.
+        keys = frozenset(params)
+        compiled = variants.get(keys)
+        if compiled is None:
+            executable = statement.build(self._insert(statement.table)) if isinstance(statement, Upsert) else statement
+            compiled = variants[keys] = self._compile(executable, keys)
+        return compiled
 
 
-def compile_statement(statement: Statement, params: Mapping[str, object]) -> CompiledStatement:
-    """Return *statement* compiled for SQLite, once in a process. An INSERT or UPDATE without values gets the columns in *params*."""
-    variants = _COMPILED.get(statement)
-    if variants is None:
-        variants = _COMPILED[statement] = {}
-    # Only an INSERT or UPDATE without values, and literal values, depend on the given parameters.
-    keys = frozenset(params)
-    compiled = variants.get(keys)
-    if compiled is None:
-        executable = statement.build(sqlite.insert(statement.table)) if isinstance(statement, Upsert) else statement
-        compiled = variants[keys] = CompiledStatement(executable, keys)
-    return compiled
+compile_statement = StatementCache(sqlite.insert, CompiledStatement).get
+"""Returns a statement compiled for SQLite."""
 
 
 def match_part(text: str) -> str:
