@@ -12,7 +12,7 @@ async def stop_listening(server: asyncio.Server) -> None:
     """
     Close *server* after the connections that it is just accepting are accepted.
 
-    asyncio leaks a connection whose server is closed meanwhile: its socket is open until the garbage collector finds it.
+    asyncio of Python 3.11 leaks a connection whose server is closed meanwhile: its socket is open until the garbage collector finds it.
     """
     for listener in server.sockets:
         asyncio.get_running_loop().remove_reader(listener.fileno())

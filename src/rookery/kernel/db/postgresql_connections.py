@@ -95,11 +95,16 @@ class ConnectionStack:
             self.replace()
         while self._idle:
             idle = self._idle.pop()
-            if idle.generation == self._generation:
-                if await _is_open(idle.connection):
-                    return idle
-                self.replace()  # the server has probably closed the others too
-            await idle.connection.close()
+            is_usable = False
+            try:
+                if idle.generation == self._generation:
+                    is_usable = await _is_open(idle.connection)
+                    if is_usable:
+                        return idle
+                    self.replace()  # the server has probably closed the others too
+            finally:
+                if not is_usable:  # also when cancelled
+                    await idle.connection.close()
         generation = self._generation
         threshold = _PREPARE_THRESHOLD if self._prepares_statements() else None
         connection = await PostgresConnection.connect(self._conninfo, autocommit=True, prepare_threshold=threshold)
